@@ -1,0 +1,44 @@
+# Two commands on a bare machine with Python 3.11+ and make: `make run` and `make test`. Each does all its set-up.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt
+OUT := out
+
+.PHONY: run test lint bench clean
+
+run: $(VENV)/.run
+	@mkdir -p $(OUT)
+	$(BIN)/tpmdp plan examples/consortium.csv --threshold 2 --receivers statistics_office,hospital_north \
+		--out $(OUT)/plan.json --plot $(OUT)/plan.png
+	$(BIN)/tpmdp verify $(OUT)/plan.json
+
+test: $(VENV)/.test lint
+	$(BIN)/python -m pytest -n auto
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.bench
+	$(BIN)/python -m benchmarks --out docs/benchmarks.md
+
+clean:
+	rm -rf $(VENV) $(OUT) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(VENV)/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "tpmdp needs Python 3.11 or newer: set PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.run: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(PIP) --editable '.[all]'
+	@touch $@
+
+$(VENV)/.test: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(PIP) --editable '.[test]'
+	@touch $@ $(VENV)/.run
+
+$(VENV)/.bench: $(VENV)/.test
+	$(PIP) --editable '.[bench]'
+	@touch $@

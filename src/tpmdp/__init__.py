@@ -1,0 +1,84 @@
+"""tpmdp: Threshold Personalized Multi-party Differential Privacy.
+
+>>> import tpmdp
+>>> spec = tpmdp.Spec(epsilon=[0.5, 1.0, 2.0], delta=1e-6, threshold=1, receivers="all")
+>>> plan = tpmdp.plan(spec)
+>>> plan.certificate().check(spec).gap <= 1e-12
+True
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tpmdp.calibration import calibrate, delta_at, epsilon_at, mu_at
+    from tpmdp.errors import (
+        CertificateError,
+        FileError,
+        InputError,
+        MissingDependencyError,
+        NoNoiseWarning,
+        SolverError,
+        TpmdpError,
+    )
+    from tpmdp.planning.certificate import Certificate, Verdict
+    from tpmdp.planning.coalition import WorstCoalitions, worst_coalitions
+    from tpmdp.planning.plan import Plan, Protection, plan
+    from tpmdp.spec import Spec
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "calibration": ("calibrate", "delta_at", "epsilon_at", "mu_at"),
+    "errors": (
+        "CertificateError",
+        "FileError",
+        "InputError",
+        "MissingDependencyError",
+        "NoNoiseWarning",
+        "SolverError",
+        "TpmdpError",
+    ),
+    "planning.certificate": ("Certificate", "Verdict"),
+    "planning.coalition": ("WorstCoalitions", "worst_coalitions"),
+    "planning.plan": ("Plan", "Protection", "plan"),
+    "spec": ("Spec",),
+}
+_MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
+
+__all__ = [
+    "Certificate",
+    "CertificateError",
+    "FileError",
+    "InputError",
+    "MissingDependencyError",
+    "NoNoiseWarning",
+    "Plan",
+    "Protection",
+    "SolverError",
+    "Spec",
+    "TpmdpError",
+    "Verdict",
+    "WorstCoalitions",
+    "calibrate",
+    "delta_at",
+    "epsilon_at",
+    "mu_at",
+    "plan",
+    "worst_coalitions",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name on first use, so that `import tpmdp` stays light (PEP 562)."""
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'tpmdp' has no attribute {name!r}")
+    value = getattr(import_module(f"tpmdp.{_MODULE_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

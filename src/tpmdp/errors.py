@@ -1,0 +1,62 @@
+"""The exception tree. Every error a user can cause says field, value, rule and remedy in one line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_SHOWN = 60
+
+
+def shown(value: Any) -> str:
+    """The value as text, shortened and on one line, so that hostile input cannot flood a terminal.
+
+    >>> shown("a" * 100)[-3:]
+    '...'
+    """
+    text = value if isinstance(value, str) else repr(value)
+    text = "".join(char if char.isprintable() else "?" for char in text[: _SHOWN + 1])
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
+
+
+class TpmdpError(Exception):
+    """Base of everything tpmdp raises on purpose."""
+
+
+class InputError(TpmdpError, ValueError):
+    """Bad input: names the field, the value found, the rule it breaks and the remedy.
+
+    >>> str(InputError("threshold", 5, "must be less than the number of parties (4)", "add parties or lower it"))
+    'threshold = 5 must be less than the number of parties (4): add parties or lower it'
+    """
+
+    def __init__(self, field: str, value: Any, rule: str, remedy: str) -> None:
+        self.field, self.value, self.rule, self.remedy = field, value, rule, remedy
+        super().__init__(f"{field} = {shown(value)} {rule}: {remedy}")
+
+
+class FileError(TpmdpError):
+    """A file that cannot be read or written: names the file, what is wrong and the remedy."""
+
+    def __init__(self, path: object, problem: str, remedy: str) -> None:
+        self.path, self.problem, self.remedy = path, problem, remedy
+        super().__init__(f"{shown(str(path))} {problem}: {remedy}")
+
+
+class CertificateError(TpmdpError):
+    """A certificate that does not prove what it claims; the message is the violated inequality."""
+
+
+class SolverError(TpmdpError):
+    """A linear-program solver failed, or the problem is too large for it."""
+
+
+class MissingDependencyError(TpmdpError):
+    """An optional package is needed for this call."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        self.package, self.extra = package, extra
+        super().__init__(f"{package} is not installed and is needed {purpose}: pip install 'tpmdp[{extra}]'")
+
+
+class NoNoiseWarning(UserWarning):
+    """The plan adds no noise because the threat model leaves nobody to protect against."""

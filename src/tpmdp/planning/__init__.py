@@ -1,0 +1,1 @@
+"""From needs to the least-noise plan, its worst coalitions and the certificate that it is private and optimal."""

@@ -1,0 +1,133 @@
+"""`plan(spec)`: the least-noise plan, its protection and its certificate, as frozen values."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tpmdp.calibration import calibrate_checked, epsilon_at
+from tpmdp.errors import NoNoiseWarning
+from tpmdp.exact import exact_sum, to_float
+from tpmdp.planning.certificate import Certificate
+from tpmdp.planning.closed_form import Case, optimal_variance
+from tpmdp.planning.coalition import WorstCoalitions, worst_coalitions
+from tpmdp.planning.witness import Witness, build_witness
+from tpmdp.progress import Progress
+from tpmdp.spec import Spec
+from tpmdp.validate import FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Protection:
+    """What each party really gets: its epsilon at its own delta, against the worst dangerous coalition.
+
+    `slack` is honest variance over need, at least 1; infinite where nothing is needed or nobody can attack.
+    """
+
+    epsilon: FloatArray
+    slack: FloatArray
+    honest_variance: FloatArray
+    worst: WorstCoalitions
+
+    def coalition(self, party: int) -> NDArray[np.int64]:
+        """Who would have to collude to bring this party down to its reported epsilon."""
+        return self.worst.coalition(party)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """How much noise each party adds. `variance` and `need` hold one entry a party, in the spec's order."""
+
+    spec: Spec
+    variance: FloatArray
+    need: FloatArray
+    case: Case
+    witness: Witness | None = None  # given by the linear program; the closed forms build theirs on demand
+    gap: float | None = None
+
+    @property
+    def total_variance(self) -> float:
+        """Variance of the noise in the answer, per coordinate: the exact sum, rounded once."""
+        return to_float(exact_sum(self.variance))
+
+    @property
+    def standard_deviation(self) -> float:
+        """Standard deviation of the noise in the answer: the expected error (RMSE) of each coordinate."""
+        return math.sqrt(self.total_variance)
+
+    def __repr__(self) -> str:
+        return f"Plan({self.spec.count} parties, {self.case.value}, total variance {self.total_variance:.6g})"
+
+    def protection(self) -> Protection:
+        """Each party's real epsilon at its delta, its slack, and who would have to collude.
+
+        >>> plan(Spec(epsilon=[0.5, 1, 2, 2], delta=1e-6, threshold=1)).protection().epsilon.round(3)
+        array([0.5, 1. , 1. , 1. ])
+        """
+        spec = self.spec
+        worst = worst_coalitions(self.variance, spec.threshold, spec.receivers)
+        honest = worst.honest_variance
+        epsilon = epsilon_at(np.sqrt(honest), spec.delta, spec.sensitivity)
+        # The need is proven enough for the budget, so where it is met the budget itself is a valid bound.
+        epsilon = np.where(honest >= self.need, np.minimum(epsilon, spec.epsilon), epsilon)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            slack = np.where(self.need > 0, honest / self.need, np.inf)
+        return Protection(epsilon, slack, honest, worst)
+
+    def certificate(self) -> Certificate:
+        """A proof that this plan is private and optimal, checkable without trusting this software's planner.
+
+        >>> spec = Spec(epsilon=[0.5, 1, 2], delta=1e-6, threshold=1)
+        >>> plan(spec).certificate().check(spec).parties
+        3
+        """
+        spec = self.spec
+        witness = self.witness
+        if witness is None:
+            assert isinstance(spec.threshold, int)  # personal thresholds always carry the solver's witness
+            witness = build_witness(self.need, spec.threshold, spec.receivers)
+        stated = {} if self.gap is None else {"gap": self.gap}
+        return Certificate(
+            self.variance, self.need, spec.threshold, spec.receivers, witness.classes, witness.bundles, **stated
+        )
+
+
+def needs(spec: Spec, progress: Progress | None = None) -> FloatArray:
+    """The variance each party needs for its budget, rounded up.
+
+    >>> needs(Spec(epsilon=[1.0, float("inf")], delta=1e-6, threshold=1)).round(3)
+    array([17.848,  0.   ])
+    """
+    sigma = calibrate_checked(spec.epsilon, spec.delta, spec.sensitivity, progress)
+    need = sigma * sigma
+    np.nextafter(need, np.inf, out=need, where=need > 0)
+    return need
+
+
+def plan(spec: Spec, progress: Progress | None = None) -> Plan:
+    """The plan of least total noise that keeps every party's budget against every coalition up to the threshold.
+
+    >>> spec = Spec(epsilon=[0.5, 1.0, 2.0, 2.0], delta=1e-6, threshold=2, receivers=[0])
+    >>> result = plan(spec)
+    >>> result.case.value, result.variance.round(2).tolist(), round(result.standard_deviation, 2)
+    ('Alg. 3, case 2', [0.0, 15.36, 2.49, 2.49], 4.51)
+    """
+    need = needs(spec, progress)
+    witness, gap = None, None
+    if isinstance(spec.threshold, int):
+        variance, case = optimal_variance(need, spec.threshold, spec.receivers)
+    else:
+        from tpmdp.planning.lp import solve_personal  # SciPy's optimiser takes long to import
+
+        variance, witness, gap = solve_personal(need, spec.threshold, spec.receivers, progress)
+        case = Case.PERSONAL_THRESHOLDS
+    if need.any() and (case is Case.NO_ADVERSARY or not spec.receiver_count):
+        reason = "there are no receivers" if not spec.receiver_count else "threshold = 0"
+        warnings.warn(f"the plan adds no noise, because {reason}: nobody is assumed to attack", NoNoiseWarning, 2)
+    variance.flags.writeable = False
+    need.flags.writeable = False
+    return Plan(spec, variance, need, case, witness, gap)

@@ -1,0 +1,54 @@
+"""A progress bar on standard error for work that takes more than a second; nothing for quick work or in pipes."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+DELAY_S: Final = 1.0
+
+Progress = Callable[[int, int], None]  # called with (done, total)
+
+
+def _ignore(done: int, total: int) -> None:
+    del done, total
+
+
+@contextmanager
+def stage(name: str, delay_s: float = DELAY_S) -> Iterator[Progress]:
+    """Show `name` with a bar once the block has run for a second; call the yielded function with (done, total).
+
+    >>> with stage("adding") as progress:
+    ...     progress(1, 2)
+    """
+    if not sys.stderr.isatty():
+        yield _ignore
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    bar = Bar(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    task = bar.add_task(name, total=None)
+    timer = threading.Timer(delay_s, bar.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+    finally:
+        timer.cancel()
+        timer.join()
+        bar.stop()

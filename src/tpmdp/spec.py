@@ -1,0 +1,244 @@
+"""What is to be planned: budgets, sensitivities, the threshold and the receivers. Validated here, once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tpmdp.errors import InputError, shown
+from tpmdp.validate import (
+    FloatArray,
+    Label,
+    as_floats,
+    check_delta,
+    check_epsilon,
+    check_sensitivity,
+    party_number,
+)
+
+NAME_LENGTH_MAX: Final = 200
+_FIELDS: Final = ("epsilon", "delta", "sensitivity", "threshold", "receivers", "names")
+
+
+class Spec:
+    """Budgets, sensitivities, threshold and receivers of n parties: a frozen, validated value.
+
+    Every numeric field is one number for all parties or one a party. `threshold` is how many parties may collude;
+    an array gives each party its own threshold. `receivers` are indices, names, a mask, or "all".
+
+    >>> spec = Spec(epsilon=[0.5, 1.0, 2.0], delta=1e-6, threshold=1, receivers=["bank"], names=["bank", "lab", "city"])
+    >>> spec.count, spec.receivers.tolist()
+    (3, [True, False, False])
+    >>> Spec(epsilon=[1.0, -1.0], delta=1e-6, threshold=1)
+    Traceback (most recent call last):
+        ...
+    tpmdp.errors.InputError: epsilon of party 2 = -1.0 must be greater than 0:
+    use a positive number, or inf for no protection
+    """
+
+    __slots__ = ("_frozen", "count", *_FIELDS)
+
+    count: int
+    epsilon: FloatArray
+    delta: FloatArray
+    sensitivity: FloatArray
+    threshold: int | NDArray[np.int64]
+    receivers: NDArray[np.bool_]
+    names: tuple[str, ...] | None
+
+    def __init__(
+        self,
+        *,
+        epsilon: ArrayLike,
+        delta: ArrayLike,
+        sensitivity: ArrayLike = 1.0,
+        threshold: ArrayLike,
+        receivers: Any = "all",
+        names: Sequence[str] | None = None,
+    ) -> None:
+        columns = {
+            "epsilon": as_floats("epsilon", epsilon),
+            "delta": as_floats("delta", delta),
+            "sensitivity": as_floats("sensitivity", sensitivity),
+            "threshold": as_floats("threshold", threshold),
+        }
+        checked_names = None if names is None else _check_names(names)
+        count = _count(columns, checked_names, receivers)
+        put = object.__setattr__
+        put(self, "_frozen", False)
+        self.count = count
+        self.names = checked_names
+        check_epsilon(columns["epsilon"], self.name)
+        check_delta(columns["delta"], columns["epsilon"], self.name)
+        check_sensitivity(columns["sensitivity"], self.name)
+        for field in ("epsilon", "delta", "sensitivity"):
+            put(self, field, _freeze(columns[field], count))
+        self.threshold = _check_threshold(columns["threshold"], count, self.name)
+        self.receivers = _check_receivers(receivers, count, checked_names)
+        put(self, "_frozen", True)
+
+    def __setattr__(self, field: str, value: object) -> None:
+        if getattr(self, "_frozen", False):
+            raise AttributeError(f"Spec is frozen: make a new one with another {field}")
+        object.__setattr__(self, field, value)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Spec):
+            return NotImplemented
+        return all(np.array_equal(getattr(self, field), getattr(other, field)) for field in _FIELDS[:5]) and (
+            self.names == other.names
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        threshold = self.threshold if self.common_threshold else "personal"
+        return f"Spec({self.count} parties, threshold {threshold}, {self.receiver_count} receivers)"
+
+    @property
+    def common_threshold(self) -> bool:
+        """Whether one threshold holds for all parties."""
+        return isinstance(self.threshold, int)
+
+    @property
+    def receiver_count(self) -> int:
+        """How many parties learn the answer."""
+        return int(np.count_nonzero(self.receivers))
+
+    def name(self, index: int) -> str:
+        """The party's name, or "party 1", "party 2", ... where no names were given."""
+        return party_number(index) if self.names is None else self.names[index]
+
+    def replace(self, **changes: Any) -> Spec:
+        """A new spec with some fields changed, validated like any other.
+
+        >>> Spec(epsilon=[1, 2], delta=1e-6, threshold=1).replace(threshold=0).threshold
+        0
+        """
+        return Spec(**{**{field: getattr(self, field) for field in _FIELDS}, **changes})
+
+
+def _freeze(values: FloatArray, count: int) -> FloatArray:
+    """A read-only array of n entries that no caller can change through their own reference."""
+    if values.ndim and len(values) == count:
+        values = values.copy()
+        values.flags.writeable = False
+        return values
+    return np.broadcast_to(values.reshape(-1)[0].copy(), (count,))
+
+
+def _count(columns: dict[str, FloatArray], names: tuple[str, ...] | None, receivers: Any) -> int:
+    """The number of parties all fields agree on."""
+    lengths = {field: len(column) for field, column in columns.items() if column.ndim}
+    if names is not None:
+        lengths["names"] = len(names)
+    if not isinstance(receivers, str) and receivers is not None:
+        mask = np.asarray(receivers)
+        if mask.dtype == np.bool_ and mask.ndim == 1:
+            lengths["receivers"] = len(mask)
+    for field, length in lengths.items():
+        if length == 0:
+            raise InputError(field, "[]", "is empty", "a study needs at least one party")
+    sizes = set(lengths.values()) or {1}
+    if len(sizes) > 1:
+        listed = ", ".join(f"{length} for {field}" for field, length in lengths.items())
+        raise InputError("lengths", listed, "do not agree", "give every field one value, or one value a party")
+    return sizes.pop()
+
+
+def _check_names(names: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(names, str):
+        raise InputError("names", names, "is one text", "give a list of names")
+    checked = tuple(names)
+    seen: set[str] = set()
+    for index, name in enumerate(checked):
+        if not isinstance(name, str) or not name.strip() or name != name.strip() or not name.isprintable():
+            rule = "must be printable text with no blanks around it"
+            raise InputError(f"name of {party_number(index)}", name, rule, "rename the party")
+        if len(name) > NAME_LENGTH_MAX:
+            raise InputError(
+                f"name of {party_number(index)}", name, f"has more than {NAME_LENGTH_MAX} characters", "shorten it"
+            )
+        if name in seen:
+            raise InputError(f"name of {party_number(index)}", name, "is used twice", "give each party its own name")
+        seen.add(name)
+    return checked
+
+
+def _check_threshold(values: FloatArray, count: int, label: Label) -> int | NDArray[np.int64]:
+    flat = np.atleast_1d(values)
+    with np.errstate(invalid="ignore"):
+        bad = ~((flat >= 0) & (flat < count) & (flat == np.floor(flat)))
+    if bad.any():
+        index = int(np.argmax(bad))
+        value = float(flat[index])
+        field = f"threshold of {label(index)}" if values.ndim else "threshold"
+        if not value >= 0:
+            raise InputError(field, _whole(value), "must be 0 or more", "give how many parties may collude")
+        if value < count:
+            raise InputError(field, value, "must be a whole number", "give how many parties may collude")
+        rule = f"must be less than the number of parties ({count})"
+        raise InputError(field, _whole(value), rule, "add parties or lower it")
+    if (flat == flat[0]).all():
+        return int(flat[0])
+    thresholds = flat.astype(np.int64)
+    thresholds.flags.writeable = False
+    return thresholds
+
+
+def _whole(value: float) -> int | float:
+    return int(value) if value.is_integer() else value
+
+
+def _check_receivers(receivers: Any, count: int, names: tuple[str, ...] | None) -> NDArray[np.bool_]:
+    mask = np.zeros(count, dtype=np.bool_)
+    if isinstance(receivers, str) and receivers == "all":
+        mask[:] = True
+    elif receivers is not None:
+        listed = np.asarray([receivers] if isinstance(receivers, str) else receivers)
+        if listed.ndim > 1:
+            raise InputError("receivers", f"array of shape {listed.shape}", "must be a flat list", "list each one once")
+        listed = listed.reshape(-1)
+        if listed.dtype == np.bool_:
+            if len(listed) != count:
+                raise InputError("receivers", f"mask of length {len(listed)}", f"must have {count} entries", "fix it")
+            mask |= listed
+        elif listed.dtype.kind in "OU" and len(listed):
+            _mark_names(mask, list(listed), names)
+        elif len(listed):
+            _mark_indices(mask, listed, count)
+    mask.flags.writeable = False
+    return mask
+
+
+def _mark_names(mask: NDArray[np.bool_], listed: list[Any], names: tuple[str, ...] | None) -> None:
+    if names is None:
+        raise InputError(
+            "receivers", listed[0], "is a name, but the parties have none", "give names, or indices from 0"
+        )
+    index = {name: position for position, name in enumerate(names)}
+    for name in listed:
+        if name not in index:
+            known = shown(", ".join(names[:8]))
+            raise InputError("receivers", name, "is not one of the parties", f"use names such as {known}, or all")
+        if mask[index[name]]:
+            raise InputError("receivers", name, "is listed twice", "list each receiver once")
+        mask[index[name]] = True
+
+
+def _mark_indices(mask: NDArray[np.bool_], listed: NDArray[Any], count: int) -> None:
+    remedy = 'list indices or names, give a mask, or use "all"'
+    if listed.dtype.kind not in "iu":
+        raise InputError("receivers", listed.tolist(), "must be indices, names or a mask", remedy)
+    bad = (listed < 0) | (listed >= count)
+    if bad.any():
+        value = int(listed[int(np.argmax(bad))])
+        raise InputError("receivers", value, f"must be an index from 0 to {count - 1}", remedy)
+    unique, counts = np.unique(listed, return_counts=True)
+    if (counts > 1).any():
+        value = int(unique[int(np.argmax(counts > 1))])
+        raise InputError("receivers", value, "is listed twice", "list each receiver once")
+    mask[listed] = True

@@ -5,17 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 _SHOWN = 60
+_PATH_SHOWN = 300
 
 
-def shown(value: Any) -> str:
+def shown(value: Any, most: int = _SHOWN) -> str:
     """The value as text, shortened and on one line, so that hostile input cannot flood a terminal.
 
     >>> shown("a" * 100)[-3:]
     '...'
     """
     text = value if isinstance(value, str) else repr(value)
-    text = "".join(char if char.isprintable() else "?" for char in text[: _SHOWN + 1])
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
+    text = "".join(char if char.isprintable() else "?" for char in text[: most + 1])
+    return text if len(text) <= most else text[: most - 3] + "..."
 
 
 class TpmdpError(Exception):
@@ -39,7 +40,7 @@ class FileError(TpmdpError):
 
     def __init__(self, path: object, problem: str, remedy: str) -> None:
         self.path, self.problem, self.remedy = path, problem, remedy
-        super().__init__(f"{shown(str(path))} {problem}: {remedy}")
+        super().__init__(f"{shown(str(path), _PATH_SHOWN)} {problem}: {remedy}")
 
 
 class CertificateError(TpmdpError):

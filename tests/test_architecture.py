@@ -1,0 +1,92 @@
+"""The shape of the package: one public API, one direction of imports, light start-up."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tpmdp
+
+SOURCE = Path(tpmdp.__file__).parent
+# A module may import from modules of its own rank or an earlier one (docs/design: the one-way flow).
+RANKS = [
+    {"errors", "progress"},
+    {"validate", "exact"},
+    {"spec"},
+    {"calibration"},
+    {"composition"},
+    {"planning.closed_form", "planning.coalition", "planning.enclosure"},
+    {"planning.witness"},
+    {"planning.certificate", "planning.lp"},
+    {"planning.plan"},
+    {"baselines", "parties_file", "plan_file"},
+    {"report"},
+    {"cli"},
+    {"__main__"},
+]
+
+
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(SOURCE).with_suffix("").parts)
+
+
+def imports(path: Path) -> set[str]:
+    """tpmdp modules this file imports anywhere, type-checking blocks included."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("tpmdp."):
+            found.add(node.module.removeprefix("tpmdp."))
+    return found
+
+
+def test_every_module_has_a_rank_and_imports_only_downwards() -> None:
+    rank = {name: position for position, names in enumerate(RANKS) for name in names}
+    files = [path for path in SOURCE.rglob("*.py") if path.name != "__init__.py"]
+    assert {module_name(path) for path in files} == set(rank)
+    for path in files:
+        for target in imports(path):
+            assert rank[target] <= rank[module_name(path)], f"{module_name(path)} imports {target}"
+
+
+def test_only_one_file_knows_a_solver() -> None:
+    users = {
+        module_name(path)
+        for path in SOURCE.rglob("*.py")
+        if any(word in path.read_text() for word in ("scipy.optimize", "import gurobipy"))
+    }
+    assert users == {"planning.lp"}
+
+
+def test_the_certificate_check_calls_no_planner_calibration_or_solver() -> None:
+    allowed = {"errors", "exact", "progress", "spec", "validate", "planning.coalition", "planning.enclosure"}
+    # From closed_form and witness only types: the shape of a bundle and of a mask.
+    names = {"planning.closed_form": {"BoolArray"}, "planning.witness": {"Bundle", "IntArray"}}
+    tree = ast.parse((SOURCE / "planning" / "certificate.py").read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("tpmdp."):
+            module = node.module.removeprefix("tpmdp.")
+            assert module in allowed or {alias.name for alias in node.names} <= names[module]
+    assert imports(SOURCE / "planning" / "enclosure.py") == set()
+
+
+def test_the_public_api_is_complete_and_sorted() -> None:
+    assert sorted(tpmdp.__all__) == tpmdp.__all__
+    for name in tpmdp.__all__:
+        assert getattr(tpmdp, name).__doc__, f"{name} has no docstring"
+    assert set(tpmdp.__all__) <= set(dir(tpmdp))
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = tpmdp.nonsense
+
+
+@pytest.mark.parametrize(
+    "statement", ["import tpmdp", "import tpmdp.cli; tpmdp.cli.cli.main(['--help'], standalone_mode=False)"]
+)
+def test_start_up_imports_nothing_heavy(statement: str) -> None:
+    heavy = ["numpy", "scipy", "matplotlib", "rich", "duckdb", "gurobipy"]
+    program = f"import sys; {statement}; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == "[]"

@@ -11,7 +11,7 @@ from scipy.special import erfcx
 
 import tpmdp
 from tests.oracles import DIGITS, exact_delta, exact_mu
-from tpmdp.calibration import _MILLS_ERROR, _mills
+from tpmdp.calibration import _evaluate_direct, _evaluate_series, _mills, _mills_error
 
 POINTS = 3000
 Floats = NDArray[np.float64]
@@ -66,14 +66,11 @@ def test_sigma_is_never_too_small_far_outside_the_promised_range() -> None:
 
 
 def test_the_mills_ratio_is_as_accurate_as_the_proof_assumes() -> None:
-    x = np.concatenate((np.linspace(-1.5, 12, 1500), np.geomspace(1e-12, 1e8, 500)))
-    values = _mills(x)
-    worst = max(
-        abs(DIGITS(float(v)) * mpmath.npdf(DIGITS(p)) / mpmath.ncdf(-DIGITS(p)) - 1)
-        for p, v in zip(x.tolist(), values.tolist(), strict=True)
-        if p < 60
-    )
-    assert worst <= _MILLS_ERROR
+    x = np.concatenate((np.linspace(-1.5, 12, 2500), np.geomspace(1e-12, 1e8, 500)))
+    for point, value, bound in zip(x.tolist(), _mills(x).tolist(), _mills_error(x).tolist(), strict=True):
+        if point < 60:
+            true = mpmath.ncdf(-DIGITS(point)) / mpmath.npdf(DIGITS(point))
+            assert abs(DIGITS(value) / true - 1) <= 0.75 * bound, point
     big = x[x >= 60]  # asymptotic series, exact to far beyond a double there
     series = (1 - 1 / big**2 + 3 / big**4) / big
     assert np.allclose(_mills(big), series, rtol=1e-9)
@@ -207,3 +204,29 @@ def test_bad_sigma_is_refused_by_every_inverse() -> None:
         tpmdp.epsilon_at(float("nan"), 0.1)
     with pytest.raises(tpmdp.InputError, match=message):
         tpmdp.mu_at(-2.0)
+
+
+@pytest.mark.parametrize(("side", "series"), [(1, True), (1, False), (-1, False)])
+def test_the_rounding_error_stays_within_the_proven_bound(side: int, series: bool) -> None:
+    """Lemma C1 of docs/theory.md, entry by entry: |computed log delta - true log delta| <= tau, with room."""
+    rng = np.random.default_rng(13)
+    count = 600
+    evaluate = _evaluate_series if series else _evaluate_direct
+    mu = 10 ** (rng.uniform(-20, np.log10(0.3), count) if series else rng.uniform(-1, 4, count))
+    a = rng.uniform(-0.7, 37, count) if side > 0 else -rng.uniform(0.7, 8.2, count)
+    m = np.maximum(a + mu / 2, 10 ** rng.uniform(-20, -1, count))
+    epsilon = mu * m
+    m = epsilon / mu
+    keep = (m - mu / 2 > -1) if side > 0 else (m - mu / 2 < -0.5)
+    at = evaluate(mu, m, side)
+    used = 0
+    mpmath.mp.dps = 420
+    try:
+        for i in np.flatnonzero(keep).tolist():
+            delta = exact_delta(float(mu[i]), float(epsilon[i]))
+            truth = mpmath.log(delta if side > 0 else 1 - delta)
+            assert abs(DIGITS(float(at.log_value[i])) - truth) <= DIGITS(float(at.tau[i])) / 2, (mu[i], m[i])
+            used += 1
+    finally:
+        mpmath.mp.dps = 80
+    assert used > 100

@@ -21,7 +21,6 @@ from tpmdp.progress import Progress
 from tpmdp.validate import FloatArray, as_floats, check_delta, check_epsilon, check_sensitivity
 
 _U: Final = 2.0**-53
-_MILLS_ERROR: Final = 24 * _U  # relative error of _mills; docs/theory.md, assumption A3
 _LOG_SQRT_2PI: Final = 0.9189385332046727
 _SERIES_BELOW: Final = 0.25  # mu below which R(a) - R(b) is summed as a series about m
 _COMPLEMENT_BELOW: Final = -1.0  # a below which 1 - delta is computed instead of delta
@@ -51,6 +50,11 @@ def _mills(x: FloatArray) -> FloatArray:
     return value
 
 
+def _mills_error(x: FloatArray) -> FloatArray:
+    """Bound on the relative error of `_mills` for x >= -1.5; docs/theory.md, assumption A3."""
+    return (12 * _U) * (1.0 + 1.0 / (1.0 + x * x))
+
+
 def _evaluate_direct(mu: FloatArray, m: FloatArray, side: int) -> _Evaluation:
     """Lemma C1, regions "difference" (side 1) and "complement" (side -1)."""
     half = 0.5 * mu
@@ -58,7 +62,8 @@ def _evaluate_direct(mu: FloatArray, m: FloatArray, side: int) -> _Evaluation:
     mills_a, mills_b = _mills(a if side > 0 else -a), _mills(b)
     value = mills_a - side * mills_b
     slope_a = np.abs(side * a * mills_a - 1.0)
-    absolute = _MILLS_ERROR * (mills_a + mills_b) + (4 * _U) * b * (slope_a + np.abs(1.0 - b * mills_b) + 8 * _U)
+    absolute = _mills_error(a) * mills_a + _mills_error(b) * mills_b
+    absolute += (4 * _U) * b * (slope_a + np.abs(1.0 - b * mills_b) + 8 * _U)
     return _finish(a, b, value, absolute, value / mu, mills_b)
 
 
@@ -79,7 +84,9 @@ def _evaluate_series(mu: FloatArray, m: FloatArray, side: int) -> _Evaluation:
         term = term * (square / ((order + 1) * (order + 2)))
         kappa = kappa - term * current
     remainder = 6144.0 * term * square  # twice the first omitted term at m = 0, where it is largest
-    absolute = mu * (2 * _MILLS_ERROR + (4 * _U) * np.abs(slope) * m + remainder)
+    y = half * (m + 1.0)
+    growth = 0.17 * y * y * np.exp(0.05 * y * y) + 0.15 * mu * mu  # of errors through the recurrence
+    absolute = mu * (_mills_error(m) + (16 * _U) + (32 * _U) * growth + remainder)
     return _finish(a, b, kappa * mu, absolute, kappa, mills + half * (slope + 0.5 * half * (mills + m * slope)))
 
 
@@ -89,7 +96,7 @@ def _finish(
     """log value and the bound tau on its error, from the absolute error of the value."""
     log_value = np.log(value)
     size = np.abs(a)
-    tau = absolute / value + _U * (size * (4 * b + 2 * size) + 4 * np.abs(log_value) + 8)
+    tau = absolute / value + _U * (size * (4 * b + 3 * size) + 8 * np.abs(log_value) + 16)
     return _Evaluation(log_value - (0.5 * a * a + _LOG_SQRT_2PI), kappa, tau, mills_b)
 
 
@@ -275,16 +282,24 @@ def _map(kernel: Kernel, *columns: FloatArray, progress: Progress | None = None)
 
     done = 0
     with np.errstate(all="ignore"):
-        if count < _THREADS_FROM:
+        workers = _cores()
+        if count < _THREADS_FROM or workers == 1:
             for start in range(0, count, _CHUNK):
                 done += work(start)
+                if progress is not None:
+                    progress(done, count)
         else:
-            with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+            with ThreadPoolExecutor(max_workers=workers) as pool:
                 for size in pool.map(_silent(work), range(0, count, _CHUNK)):
                     done += size
                     if progress is not None:
                         progress(done, count)
     return result.reshape(shape)
+
+
+def _cores() -> int:
+    """The cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _silent(work: Callable[[int], int]) -> Callable[[int], int]:

@@ -1,0 +1,88 @@
+"""Calibration against dp-accounting, diffprivlib and autodp: speed, and who returns sigmas that are too small."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import mpmath
+import numpy as np
+
+import tpmdp
+from benchmarks.timing import Row, best_seconds, times
+
+POINTS = 200
+PARTIES = 1_000_000
+
+
+def peers() -> dict[str, Callable[[float, float], float]]:
+    """Each peer's sigma for sensitivity 1."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from autodp import calibrator_zoo, mechanism_zoo, rdp_acct
+        from diffprivlib.mechanisms import GaussianAnalytic
+        from dp_accounting import gaussian_mechanism
+    del rdp_acct  # imported first because autodp's modules import each other
+    calibrator = calibrator_zoo.ana_gaussian_calibrator()
+    return {
+        "dp-accounting": lambda e, d: float(gaussian_mechanism.get_sigma_gaussian(e, d)),
+        "diffprivlib": lambda e, d: float(GaussianAnalytic(epsilon=e, delta=d, sensitivity=1.0)._scale),
+        "autodp": lambda e, d: float(calibrator(mechanism_zoo.ExactGaussianMechanism, e, d).params["sigma"]),
+    }
+
+
+def true_delta(sigma: float, epsilon: float) -> Any:
+    mu, eps = 1 / mpmath.mpf(sigma), mpmath.mpf(epsilon)
+    return mpmath.ncdf(mu / 2 - eps / mu) - mpmath.exp(eps) * mpmath.ncdf(-mu / 2 - eps / mu)
+
+
+def too_small(sigmas: list[float], epsilon: list[float], delta: list[float]) -> tuple[int, int, float]:
+    """How many sigmas break the promise or are no number at all, and the worst true delta over the requested one."""
+    violated, failed, worst = 0, 0, 0.0
+    for sig, eps, dlt in zip(sigmas, epsilon, delta, strict=True):
+        if not np.isfinite(sig) or sig <= 0:
+            failed += 1
+            continue
+        ratio = true_delta(sig, eps) / mpmath.mpf(dlt)
+        violated += ratio > 1
+        worst = max(worst, float(ratio))
+    return violated, failed, worst
+
+
+def rows() -> list[Row]:
+    """The rows on calibration."""
+    mpmath.mp.dps = 80
+    rng = np.random.default_rng(80)
+    epsilon, delta = 10 ** rng.uniform(-6, np.log10(200), POINTS), 10 ** rng.uniform(-15, np.log10(0.9), POINTS)
+    many_epsilon, many_delta = rng.permutation(np.resize(epsilon, PARTIES)), rng.permutation(np.resize(delta, PARTIES))
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    one_core = best_seconds(lambda: tpmdp.calibrate(many_epsilon, many_delta), repeats=3) / PARTIES
+    os.sched_setaffinity(0, cores)
+    all_cores = best_seconds(lambda: tpmdp.calibrate(many_epsilon, many_delta), repeats=3) / PARTIES
+    result = []
+    for name, peer in peers().items():
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            sigmas, elapsed = [], 0.0
+            for eps, dlt in zip(epsilon.tolist(), delta.tolist(), strict=True):
+                start = time.perf_counter()
+                try:
+                    sigma = peer(eps, dlt)
+                except (ValueError, RuntimeError, OverflowError, ZeroDivisionError, FloatingPointError):
+                    sigma = float("nan")
+                elapsed += time.perf_counter() - start
+                sigmas.append(sigma)
+        violated, failed, worst = too_small(sigmas, epsilon.tolist(), delta.tolist())
+        note = f"{name}: {violated} of {POINTS} sigmas too small, worst true delta {worst:.3g}x the target"
+        note += f", {failed} failures" if failed else ""
+        wanted = "at least 1,000x" if name == "dp-accounting" else ""
+        result.append(Row(f"calibrate, one core, against {name}", times(elapsed / POINTS / one_core), wanted, note))
+    ours = tpmdp.calibrate(epsilon, delta).tolist()
+    violated, failed, worst = too_small(ours, epsilon.tolist(), delta.tolist())
+    note = f"tpmdp: {violated} of {POINTS} sigmas too small, worst true delta {worst:.15f}x the target"
+    result.append(Row("calibrate 1e6, both cores against one", times(one_core / all_cores), "more than 1x", note))
+    return result

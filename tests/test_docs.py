@@ -1,0 +1,72 @@
+"""Documentation is executed: every Python block runs, the README's console output is what the tool prints."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
+def test_python_blocks_run_in_order(page: Path) -> None:
+    code = "\n".join(blocks(page, "python"))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "assert " in code
+
+
+def test_console_blocks_show_what_the_tool_prints() -> None:
+    (block,) = blocks(ROOT / "README.md", "console")
+    command, _, expected = block.partition("\n")
+    words = command.removeprefix("$ tpmdp ").split()
+    environment = {**os.environ, "NO_COLOR": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "tpmdp", *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+        env=environment,
+    )
+    assert [line.rstrip() for line in done.stdout.splitlines()] == expected.splitlines()
+
+
+def test_toml_blocks_are_valid_studies(tmp_path: Path) -> None:
+    (block,) = blocks(ROOT / "docs" / "guide.md", "toml")
+    (tmp_path / "study.toml").write_text(block)
+    done = subprocess.run(
+        [sys.executable, "-m", "tpmdp", "plan", "study.toml"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+        assert (page.parent / target).exists(), target
+
+
+def test_every_test_named_in_the_theory_exists() -> None:
+    text = (ROOT / "docs" / "theory.md").read_text()
+    sources = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    for name in re.findall(r"`(?:test_\w+\.py::)?(test_\w+)`", text):
+        assert f"def {name}(" in sources or name.endswith("_"), name
+    for name in re.findall(r"`(test_\w+\.py)", text):
+        assert list((ROOT / "tests").rglob(name)), name

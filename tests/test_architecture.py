@@ -15,8 +15,9 @@ SOURCE = Path(tpmdp.__file__).parent
 # A module may import from modules of its own rank or an earlier one (docs/design: the one-way flow).
 RANKS = [
     {"errors", "progress"},
-    {"validate", "exact"},
+    {"validate", "exact", "files"},
     {"spec"},
+    {"gaussian_delta"},
     {"calibration"},
     {"composition"},
     {"planning.closed_form", "planning.coalition", "planning.enclosure"},
@@ -25,6 +26,7 @@ RANKS = [
     {"planning.plan"},
     {"baselines", "parties_file", "plan_file"},
     {"report"},
+    {"picture"},
     {"cli"},
     {"__main__"},
 ]

@@ -11,7 +11,7 @@ from scipy.special import erfcx
 
 import tpmdp
 from tests.oracles import DIGITS, exact_delta, exact_mu
-from tpmdp.calibration import _evaluate_direct, _evaluate_series, _mills, _mills_error
+from tpmdp.gaussian_delta import evaluate_direct, evaluate_series, mills, mills_error
 
 POINTS = 3000
 Floats = NDArray[np.float64]
@@ -67,13 +67,13 @@ def test_sigma_is_never_too_small_far_outside_the_promised_range() -> None:
 
 def test_the_mills_ratio_is_as_accurate_as_the_proof_assumes() -> None:
     x = np.concatenate((np.linspace(-1.5, 12, 2500), np.geomspace(1e-12, 1e8, 500)))
-    for point, value, bound in zip(x.tolist(), _mills(x).tolist(), _mills_error(x).tolist(), strict=True):
+    for point, value, bound in zip(x.tolist(), mills(x).tolist(), mills_error(x).tolist(), strict=True):
         if point < 60:
             true = mpmath.ncdf(-DIGITS(point)) / mpmath.npdf(DIGITS(point))
             assert abs(DIGITS(value) / true - 1) <= 0.75 * bound, point
     big = x[x >= 60]  # asymptotic series, exact to far beyond a double there
     series = (1 - 1 / big**2 + 3 / big**4) / big
-    assert np.allclose(_mills(big), series, rtol=1e-9)
+    assert np.allclose(mills(big), series, rtol=1e-9)
     assert erfcx(0.0) == 1.0
 
 
@@ -164,6 +164,13 @@ def test_ends_of_the_inverses() -> None:
     assert tpmdp.delta_at(1e-3, 1.0) == 1.0
     assert tpmdp.delta_at(2.0, 0.0) == pytest.approx(0.19741265136584760, rel=1e-12)
     assert tpmdp.mu_at(0.0) == float("inf")
+    assert tpmdp.delta_at(1e-320, 1e-6) == tpmdp.delta_at(1e-200, 1.0) == 1.0
+    assert tpmdp.epsilon_at(1e-320, 1e-6) == float("inf")
+    assert tpmdp.epsilon_at(1e308, 1e-6, 1e-60) == 0.0
+    assert 5e199 < tpmdp.epsilon_at(1e-100, 1e-6) < 5.1e199
+    assert tpmdp.epsilon_at(0.99e-7, 1e-6) == pytest.approx(
+        tpmdp.epsilon_at(1.01e-7, 1e-6) * (1.01 / 0.99) ** 2, rel=1e-6
+    )
     assert tpmdp.mu_at(4.0, 2.0) >= 0.5
 
 
@@ -211,7 +218,7 @@ def test_the_rounding_error_stays_within_the_proven_bound(side: int, series: boo
     """Lemma C1 of docs/theory.md, entry by entry: |computed log delta - true log delta| <= tau, with room."""
     rng = np.random.default_rng(13)
     count = 600
-    evaluate = _evaluate_series if series else _evaluate_direct
+    evaluate = evaluate_series if series else evaluate_direct
     mu = 10 ** (rng.uniform(-20, np.log10(0.3), count) if series else rng.uniform(-1, 4, count))
     a = rng.uniform(-0.7, 37, count) if side > 0 else -rng.uniform(0.7, 8.2, count)
     m = np.maximum(a + mu / 2, 10 ** rng.uniform(-20, -1, count))

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pty
+import signal
+import struct
 import subprocess
 import sys
+import termios
+import time
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +45,7 @@ def test_the_example_is_planned_written_drawn_and_verified(tmp_path: Path) -> No
     assert (tmp_path / "plan.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     checked = run("verify", "plan.json", folder=tmp_path)
     assert checked.returncode == 0, checked.stderr
-    assert "VALID: proved in exact arithmetic for 5 parties" in checked.stdout
+    assert "VALID for 5 parties, threshold 2, 2 receivers; proved in exact arithmetic" in checked.stdout
     assert "hospital_south" in checked.stdout
 
 
@@ -78,7 +83,14 @@ def test_personal_thresholds_from_a_column(tmp_path: Path) -> None:
     done = run("plan", "p.csv", "--receivers", "all", "--out", "plan.json", "--plot", "plan.png", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "personal thresholds" in done.stdout
-    assert run("verify", "plan.json", folder=tmp_path).returncode == 0
+    checked = run("verify", "plan.json", "--party", "party_1", folder=tmp_path)
+    assert checked.returncode == 0
+    assert "thres-" in checked.stdout  # a party must see the threshold it was planned for
+    assert "party_2" not in checked.stdout
+    budgets = json.loads(run("verify", "plan.json", "--json", folder=tmp_path).stdout)["budgets"]
+    assert [row["threshold"] for row in budgets] == [2, 1, 1]
+    replaced = run("plan", "p.csv", "-t", 1, "-r", "all", folder=tmp_path)
+    assert "--threshold 1 replaces what the file says" in replaced.stderr
 
 
 @pytest.mark.parametrize(("threshold", "receivers"), [(0, "all"), (2, "none")])
@@ -86,6 +98,11 @@ def test_no_noise_is_said_loudly_and_not_refused(tmp_path: Path, threshold: int,
     done = run("plan", EXAMPLE, "-t", threshold, "-r", receivers, "--plot", "plan.png", folder=tmp_path)
     assert done.returncode == 0
     assert "NO NOISE IS ADDED" in done.stdout
+    spoken = run("plan", EXAMPLE, "-t", threshold, "-r", receivers, "--json", "--out", "plan.json", folder=tmp_path)
+    assert spoken.stderr.startswith("tpmdp: no noise is added")
+    assert json.loads(spoken.stdout)["no_noise_reason"]
+    assert "NO NOISE IS ADDED" in run("verify", "plan.json", folder=tmp_path).stdout
+    assert json.loads(run("verify", "plan.json", "--json", folder=tmp_path).stdout)["no_noise_reason"]
 
 
 def test_many_parties_are_summarised(tmp_path: Path) -> None:
@@ -129,7 +146,11 @@ def bad(*arguments: object, folder: Path, code: int = 2) -> str:
         (["-t", "2", "-r", "all", "--plot", "plan.pdf"], "--plot = plan.pdf must end in .png or .svg"),
         (["-t", "2", "-r", "all", "--out", "none/plan.json"], "lies in a folder that does not exist"),
         (["-t", "2", "-r", "all", "--out", "."], "is a folder"),
-        (["-t", "2", "-r", "all", "--out", "a.png", "--plot", "a.png"], "is the same file as --out"),
+        (["-t", "2", "-r", "all", "--out", "a.png", "--plot", "a.png"], "--plot = a.png is the same file as --out"),
+        (["-t", "2", "-r", "all", "--out", EXAMPLE], "is the same file as the file of parties: choose another name"),
+        (["-t", "2", "-r", "all", "--out", "x" * 5000], "cannot be written (File name too long)"),
+        (["-t", "1_0", "-r", "all"], "threshold = 1_0 is not a number"),
+        (["-t", "2", "-r", ""], "receivers = (blank) has a blank name"),
         (["-t", "2", "-r", "all", "--color", "red"], "No such option"),
     ],
 )
@@ -142,7 +163,7 @@ def test_bad_options_get_one_line(tmp_path: Path, options: list[str], message: s
     [
         ("epsilon,delta\n1,1e-6\n-1,1e-6\n", "epsilon of line 3 = -1.0, which must be greater than 0"),
         ("epsilon,delta\n1,1e-6\n1,0\n", "cannot be met by Gaussian noise"),
-        ("name,epsilon,delta\na,1,1e-6\na,1,1e-6\n", "name of party 2 = a is used twice"),
+        ("name,epsilon,delta\na,1,1e-6\na,1,1e-6\n", "name of line 3 = a, which is used twice"),
         ("epsilon\n1\n", "has no column delta"),
         ("", "is empty"),
     ],
@@ -189,6 +210,38 @@ def test_names_cannot_smuggle_terminal_markup(tmp_path: Path) -> None:
     assert "[bold red]x[/]" in done.stdout
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_names_the_terminal_cannot_show_are_no_error(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "p.csv").write_text("name,epsilon,delta\n\u533b\u9662,1,1e-6\n$a_{$,1,1e-6\n", encoding="utf-8")
+    words = [*COMMAND, "plan", "p.csv", "-t", "1", "-r", "all", "--plot", "plan.png", "--out", "plan.json"]
+    environment = {**ENVIRONMENT, "PYTHONIOENCODING": encoding}
+    for arguments in (words, [*COMMAND, "verify", "plan.json"]):
+        done = subprocess.run(arguments, capture_output=True, cwd=tmp_path, env=environment, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == b""
+
+
+def test_a_party_that_is_not_in_the_plan(tmp_path: Path) -> None:
+    assert plan_example(tmp_path, "--out", "plan.json").returncode == 0
+    assert "--party = bank is not in the plan" in bad("verify", "plan.json", "--party", "bank", folder=tmp_path)
+
+
+def test_a_name_with_a_comma_can_receive(tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_text('name,epsilon,delta\n"Smith, Sons",1,1e-6\nb,1,1e-6\n')
+    assert "1 receiver;" in run("plan", "p.csv", "-t", 1, "-r", "Smith, Sons", folder=tmp_path).stdout
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_numbers_are_never_cut_in_a_narrow_terminal(tmp_path: Path, width: int) -> None:
+    rows = "\n".join(f"a party with a long name {i},{10.0**-i},1e-6" for i in range(6))
+    (tmp_path / "p.csv").write_text(f"name,epsilon,delta\n{rows}\n")
+    shown = on_terminal(["plan", "p.csv", "-t", "2", "-r", "all"], tmp_path, width)
+    assert "\u2026" not in shown
+    needs = json.loads(run("plan", "p.csv", "-t", 2, "-r", "all", "--json", folder=tmp_path).stdout)["parties"]
+    for row in needs:
+        assert f"{row['need']:.4g}" in shown
+
+
 def test_help_and_version_and_no_arguments() -> None:
     assert "plan" in run("--help").stdout
     assert "tpmdp plan parties.csv" in run("plan", "--help").stdout
@@ -197,11 +250,13 @@ def test_help_and_version_and_no_arguments() -> None:
     assert "Traceback" not in run().stderr
 
 
-def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
-    words = " ".join([*COMMAND, "plan", str(EXAMPLE), "-t", "2", "-r", "all", "--json"])
-    done = subprocess.run(f"{words} | true", shell=True, capture_output=True, text=True, timeout=60, check=False)  # noqa: S602
-    assert "Traceback" not in done.stderr
-    assert "Error" not in done.stderr
+@pytest.mark.parametrize("more", ["", "--json"])
+def test_a_closed_pipe_is_told_from_an_invalid_plan(more: str) -> None:
+    words = " ".join([*COMMAND, "plan", str(EXAMPLE), "-t", "2", "-r", "all", more])
+    script = ["bash", "-c", f"{words} | true; exit ${{PIPESTATUS[0]}}"]
+    done = subprocess.run(script, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode in (0, 141)  # 0 if the whole output fitted into the pipe before its reader left
+    assert done.stderr == ""
 
 
 def test_long_work_shows_progress_on_a_terminal(tmp_path: Path) -> None:
@@ -211,10 +266,46 @@ def test_long_work_shows_progress_on_a_terminal(tmp_path: Path) -> None:
     lines = "\n".join(f"{value!r},1e-6" for value in epsilon.tolist())
     (tmp_path / "p.csv").write_text(f"epsilon,delta\n{lines}\n")
     assert run("plan", "p.csv", "-t", 5, "-r", "all", "--out", "plan.json", folder=tmp_path).returncode == 0
+    assert "checking the certificate" in on_terminal(["verify", "plan.json"], tmp_path, 100)
+
+
+def test_interrupted_work_exits_130_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    lines = "\n".join(f"{0.01 + i * 1e-7!r},1e-6" for i in range(400_000))
+    (tmp_path / "p.csv").write_text(f"epsilon,delta\n{lines}\n")
+    words = [*COMMAND, "plan", "p.csv", "-t", "5", "-r", "all", "--out", "plan.json", "--plot", "plan.png"]
+    process = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(1.0)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert errors.strip() == "tpmdp: interrupted"
+    assert os.listdir(tmp_path) == ["p.csv"]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_a_full_disk_behind_standard_output_exits_2(tmp_path: Path, more: list[str]) -> None:
+    words = [*COMMAND, "plan", str(EXAMPLE), "-t", "2", "-r", "all", *more]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "tpmdp: standard output cannot be written (No space left on device): check the disk\n"
+
+
+def test_closed_streams_are_no_error(tmp_path: Path) -> None:
+    words = " ".join([*COMMAND, "plan", str(EXAMPLE), "-t", "2", "-r", "all"])
+    for closing in (">&-", "2>&-"):
+        done = subprocess.run(f"{words} {closing}", shell=True, capture_output=True, timeout=60, check=False)  # noqa: S602
+        assert done.returncode == 0
+        assert done.stderr == b""
+
+
+def on_terminal(arguments: list[str], folder: Path, width: int) -> str:
+    """What a command prints, standard output and error together, on a real pseudo-terminal of this width."""
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [*COMMAND, "verify", "plan.json"], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=theirs
-    )
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
+    environment = {key: value for key, value in ENVIRONMENT.items() if key != "COLUMNS"}
+    process = subprocess.Popen([*COMMAND, *arguments], cwd=folder, stdout=theirs, stderr=theirs, env=environment)
     os.close(theirs)
     shown = b""
     while True:
@@ -225,5 +316,6 @@ def test_long_work_shows_progress_on_a_terminal(tmp_path: Path) -> None:
         if not chunk:
             break
         shown += chunk
+    os.close(ours)
     assert process.wait(timeout=120) == 0
-    assert b"checking the certificate" in shown
+    return shown.decode()

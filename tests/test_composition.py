@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mpmath
 import numpy as np
 import pytest
 
@@ -58,6 +59,21 @@ def test_infinite_costs_stay_infinite() -> None:
     assert compose_basic([1.0, float("inf")], [0.0, 0.0])[0] == float("inf")
     assert compose_advanced(float("inf"), 0.0, 2, 1e-6)[0] == float("inf")
     assert epsilon_of(0.0, 1e-6) == 0.0
+    assert epsilon_of(float("inf"), 1e-6) == float("inf")
+    assert compose_gaussian([1.0, float("inf")]) == float("inf")
+
+
+def test_extreme_costs_are_not_understated() -> None:
+    assert compose_gaussian([1e-170]) >= 1e-170
+    assert compose_gaussian([3e-320, 4e-320]) >= 5e-320
+    assert compose_gaussian([1e200, 1e200]) >= 1.4142135623730951e200
+    assert compose_gaussian([0.0, 0.0]) == 0.0
+    assert epsilon_of(1e-170, 1e-6) == 0.0
+    near_one = 0.9999999925311298
+    truth = mpmath.sqrt(-84 * mpmath.log(DIGITS(near_one))) * DIGITS(1e-3) + 42 * DIGITS(1e-3) * mpmath.expm1(
+        DIGITS(1e-3)
+    )
+    assert DIGITS(compose_advanced(1e-3, 0.0, 42, near_one)[0]) >= truth
 
 
 def test_negative_costs_are_refused() -> None:
@@ -65,7 +81,7 @@ def test_negative_costs_are_refused() -> None:
         compose_basic([-1.0], [0.1])
     with pytest.raises(tpmdp.InputError, match=r"mu = nan"):
         compose_gaussian([float("nan")])
-    with pytest.raises(tpmdp.InputError, match=r"releases = 0 must be at least 1"):
+    with pytest.raises(tpmdp.InputError, match=r"releases = 0 must be a whole number from 1"):
         compose_advanced(0.1, 0.0, 0, 1e-6)
     with pytest.raises(tpmdp.InputError, match=r"delta = 0.0 cannot be met"):
         compose_advanced(0.1, 0.0, 1, 0.0)

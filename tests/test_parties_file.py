@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import duckdb
 import numpy as np
 import pytest
 
-from tpmdp import FileError, InputError
+from tpmdp import FileError
 from tpmdp.parties_file import read_parties
 
 GOOD = "name,epsilon,delta,sensitivity\nbank,0.5,1e-6,1\nlab,inf,0,2.5\n"
@@ -59,13 +60,13 @@ def test_a_threshold_column_is_personal(tmp_path: Path) -> None:
     ("content", "message"),
     [
         ("", "is empty"),
-        ("name,delta\na,1e-6\n", "has no column epsilon"),
+        ("name,delta\na,1e-6\n", "has no column epsilon (it has name, delta)"),
         ("epsilon\n1\n", "has no column delta"),
         ("epsilon,delta,sensitivty\n1,1e-6,1\n", "has an unknown column sensitivty"),
         ("epsilon,delta,delta\n1,1e-6,1\n", "has the column delta twice"),
         ("epsilon,delta\n", "has no parties"),
         ("epsilon,delta\n1,1e-6\n\n2,1e-6\n", "line 3 is blank"),
-        ("epsilon,delta\n1,1e-6\n , \n2,1e-6\n", "line 3 has epsilon = (blank), which is not a number"),
+        ("epsilon,delta\n1,1e-6\n , \n2,1e-6\n", "line 3 has epsilon = (blank), which is not a number in range"),
         ("epsilon,delta\n1,1e-6\ntwo,1e-6\n", "line 3 has epsilon = two, which is not a number"),
         ("epsilon,delta\n1_0,1e-6\n", "line 2 has epsilon = 1_0, which is not a number"),
         ("epsilon,delta\n1,1e-6\n1,1e-6,7\n", "line 3 has 3 values for 2 columns"),
@@ -79,6 +80,17 @@ def test_a_threshold_column_is_personal(tmp_path: Path) -> None:
         (b"epsilon,delta\n\xff\xfe1,1e-6\n", "is not UTF-8 text"),
         (b"\xff\xfee\x00p\x00", "is UTF-16 text: save it as CSV UTF-8"),
         (b"epsilon,delta\n1\x00,1e-6\n", "line"),
+        ("epsilon,delta\n1e400,1e-6\n", "line 2 has epsilon = 1e400, which is not a number in range"),
+        ("epsilon;delta\n1;1e-6\n", "has no column epsilon (it has epsilon;delta)"),
+        (
+            "epsilon,delta,threshold\n1,0.1,\n",
+            "line 2 has threshold = (blank), which is not a number in range: write a whole",
+        ),
+        (
+            "epsilon,delta,threshold\n1,0.1,5\n",
+            "has threshold of line 2 = 5, which must be less than the number of parties (1)",
+        ),
+        ("name,epsilon,delta\nall,1,0.1\n", "has name of line 2 = all, which stands for a set of receivers"),
     ],
 )
 def test_bad_csv_names_the_line_and_the_remedy(tmp_path: Path, content: str | bytes, message: str) -> None:
@@ -105,9 +117,8 @@ def test_one_bad_row_in_a_million_is_named(tmp_path: Path) -> None:
 
 
 def test_duplicate_names_are_refused(tmp_path: Path) -> None:
-    parties = read_parties(csv(tmp_path, "name,epsilon,delta\na,1,1e-6\na,2,1e-6\n"))
-    with pytest.raises(InputError, match="name of party 2 = a is used twice"):
-        parties.spec(1, "all")
+    with pytest.raises(FileError, match="has name of line 3 = a, which is used twice"):
+        read_parties(csv(tmp_path, "name,epsilon,delta\na,1,1e-6\na,2,1e-6\n"))
 
 
 def parquet(folder: Path, query: str) -> Path:
@@ -129,6 +140,10 @@ def test_parquet(tmp_path: Path) -> None:
         ("SELECT 1.0::DOUBLE AS epsilon", "has no column delta"),
         ("SELECT 'x' AS epsilon, 0.1::DOUBLE AS delta", "has epsilon of type object, not numbers"),
         ("SELECT unnest([1.0, NULL])::DOUBLE AS epsilon, 0.1::DOUBLE AS delta", "row 2 has no epsilon"),
+        (
+            "SELECT 1.5 AS name, 1.0::DOUBLE AS epsilon, 0.1::DOUBLE AS delta",
+            "has name of row 1 = 1.5, which must be printable",
+        ),
         ("SELECT -1.0::DOUBLE AS epsilon, 0.1::DOUBLE AS delta", "epsilon of row 1 = -1.0"),
         ("SELECT 1.0::DOUBLE AS epsilon, 0.1::DOUBLE AS delta LIMIT 0", "has no parties"),
     ],
@@ -172,18 +187,30 @@ sensitivity = 2
     assert spec.threshold == 1
 
 
+def test_toml_thresholds_have_a_default_and_nobody_may_receive(tmp_path: Path) -> None:
+    text = 'threshold = 1\nreceivers = "none"\ndelta = 0.1\nepsilon = 1\n[[parties]]\n[[parties]]\nthreshold = 0\n'
+    parties = read_parties(toml(tmp_path, text))
+    assert parties.threshold.tolist() == [1, 0]
+    assert parties.receivers == []
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("threshold = 1", "has no parties"),
         ("parties = 3", "has no parties"),
-        ("[[parties]]\nepsilon = 1", "party 1 has delta = None"),
+        ("[[parties]]\nepsilon = 1", "party 1 has no delta: give it one, or one for all at the top"),
         ("[[parties]]\nepsilon = 'x'\ndelta = 0.1", "party 1 has epsilon = x, which is not a number"),
         ("[[parties]]\nepsilon = true\ndelta = 0.1", "party 1 has epsilon = True, which is not a number"),
         ("[[parties]]\nepsilon = 1\ndelta = 0.1\ncolour = 2", "party 1 has an unknown key colour"),
         ("budget = 1\n[[parties]]\nepsilon = 1\ndelta = 0.1", "has an unknown key budget"),
         ("receivers = 5\n[[parties]]\nepsilon = 1\ndelta = 0.1", "has receivers = 5"),
         ("[[parties]]\nepsilon = -1\ndelta = 0.1", "epsilon of party 1 = -1.0"),
+        ("[[parties]]\nepsilon = 1e400\ndelta = 0.1", "1e400 is out of range"),
+        ("[[parties]]\nepsilon = 1" + "0" * 400 + "\ndelta = 0.1", "party 1 has epsilon = 1000"),
+        ("[[parties]]\nepsilon = 1" + "0" * 5000 + "\ndelta = 0.1", "is not valid TOML"),
+        ("epsilon = 'x'\n[[parties]]\nepsilon = 1\ndelta = 0.1", "has epsilon = x, which is not a number"),
+        ("[[parties]]\nname = 5\nepsilon = 1\ndelta = 0.1", "has name of party 1 = 5, which must be printable text"),
         ("not toml", "is not valid TOML"),
         ("x = " + "[" * 5000, "is not valid TOML"),
     ],
@@ -203,3 +230,8 @@ def test_missing_files_folders_and_unknown_kinds(tmp_path: Path) -> None:
     (tmp_path / "folder.csv").mkdir()
     with pytest.raises(FileError, match="is a folder"):
         read_parties(tmp_path / "folder.csv")
+    os.mkfifo(tmp_path / "pipe.csv")
+    (tmp_path / "zero.csv").symlink_to("/dev/zero")
+    for name in ("pipe.csv", "zero.csv"):
+        with pytest.raises(FileError, match="is a device or a pipe: name a plain file"):
+            read_parties(tmp_path / name)

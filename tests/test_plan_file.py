@@ -142,8 +142,11 @@ def test_budgets_out_of_range_are_refused_like_any_budget(tmp_path: Path) -> Non
 def test_missing_file_and_folder(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="does not exist"):
         read_plan(tmp_path / "none.json")
-    with pytest.raises(FileError, match="cannot be read"):
+    with pytest.raises(FileError, match="is a folder"):
         read_plan(tmp_path)
+    (tmp_path / "zero.json").symlink_to("/dev/zero")
+    with pytest.raises(FileError, match="is a device or a pipe"):
+        read_plan(tmp_path / "zero.json")
 
 
 def test_a_failed_write_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,5 +157,23 @@ def test_a_failed_write_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytes
         write_plan(tpmdp.plan(SPEC), path)
     assert os.listdir(tmp_path) == ["plan.json"]
     assert path.read_text() == "old"
-    with pytest.raises(FileError, match="cannot be written"):
+    monkeypatch.undo()
+    with pytest.raises(FileError, match="lies in a folder that does not exist"):
         write_plan(tpmdp.plan(SPEC), tmp_path / "none" / "plan.json")
+
+
+def test_writing_follows_links_keeps_rights_and_spares_devices(tmp_path: Path) -> None:
+    plan = tpmdp.plan(SPEC)
+    target, link, pipe = tmp_path / "real.json", tmp_path / "link.json", tmp_path / "pipe.json"
+    target.write_text("old")
+    target.chmod(0o600)
+    link.symlink_to(target)
+    write_plan(plan, link)
+    assert link.is_symlink()
+    assert target.stat().st_mode & 0o777 == 0o600
+    assert read_plan(target)[0] == SPEC
+    os.mkfifo(pipe)
+    with pytest.raises(FileError, match="is a device or a pipe: name a plain file"):
+        write_plan(plan, pipe)
+    with pytest.raises(FileError, match="cannot be written"):
+        write_plan(plan, tmp_path / ("x" * 5000))

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -30,7 +34,6 @@ def test_scalars_broadcast_to_all_parties() -> None:
     ("receivers", "expected"),
     [
         ("all", [True, True, True]),
-        (None, [False, False, False]),
         ([], [False, False, False]),
         ([1], [False, True, False]),
         (np.array([2, 0]), [True, False, True]),
@@ -114,11 +117,22 @@ def test_ten_million_parties_are_a_normal_input() -> None:
         ({"receivers": [True, False]}, "3 for epsilon, 3 for names, 2 for receivers do not agree"),
         ({"receivers": ["a"], "names": None}, "receivers = a is a name, but the parties have none"),
         ({"names": ["a", "b", "a"]}, "name of party 3 = a is used twice"),
-        ({"names": ["a", "", "c"]}, "name of party 2 =  must be printable text"),
+        ({"names": ["a", "", "c"]}, "name of party 2 = (blank) must be printable text"),
         ({"names": ["a", "b\n", "c"]}, "name of party 2 = b? must be printable text"),
         ({"names": ["a", 5, "c"]}, "name of party 2 = 5 must be printable text"),
         ({"names": ["a", "b" * 300, "c"]}, "has more than 200 characters"),
-        ({"names": "abc"}, "names = abc is one text"),
+        ({"names": "abc"}, "names = abc is not a list"),
+        ({"names": 5}, "names = 5 is not a list"),
+        ({"names": ["a", "all", "c"]}, "name of party 2 = all stands for a set of receivers: rename the party"),
+        ({"receivers": None}, "receivers = None must be a flat list"),
+        ({"receivers": [[0], [0, 1]]}, "must be a flat list of indices or names, or a mask"),
+        ({"epsilon": [1, None, 1]}, "epsilon = [1, None, 1] is not a number"),
+        ({"epsilon": [1, 10**5000, 1]}, "epsilon = (a huge number) is not a number"),
+        ({"epsilon": np.array([1, "2", 3], dtype=object)}, "is not a number"),
+        (
+            {"epsilon": np.ma.masked_array([1.0, 2.0, 3.0], mask=[False, True, False])},
+            "epsilon = masked array has missing values",
+        ),
         ({"epsilon": [1, 2]}, "lengths = 2 for epsilon, 3 for names do not agree"),
         ({"epsilon": []}, "epsilon = [] is empty"),
     ],
@@ -143,3 +157,13 @@ def test_hostile_values_cannot_flood_the_message() -> None:
     with pytest.raises(InputError) as caught:
         make(receivers=["x" * 100_000])
     assert len(str(caught.value)) < 300
+
+
+def test_exact_numbers_are_accepted() -> None:
+    assert make(epsilon=[Fraction(1, 2), Decimal("1.5"), 2]).epsilon.tolist() == [0.5, 1.5, 2.0]
+
+
+@pytest.mark.parametrize("spec", [make(), make(threshold=[0, 1, 2], receivers=[1])])
+def test_specs_can_be_copied_and_sent_to_other_processes(spec: Spec) -> None:
+    for again in (copy.copy(spec), copy.deepcopy(spec), pickle.loads(pickle.dumps(spec))):  # noqa: S301
+        assert again == spec

@@ -1,8 +1,7 @@
 """Budgets to noise and back: the analytic Gaussian mechanism (Balle and Wang 2018, Theorem 8), vectorised.
 
-Symbols: mu = sensitivity / sigma, m = epsilon / mu, a = m - mu/2, b = m + mu/2, and R the Mills ratio
-Phi(-x) / phi(x). Then delta = phi(a) (R(a) - R(b)) and d delta / d mu = phi(a). Every public function errs on the
-private side: docs/theory.md, "Calibration", bounds each rounding error below by `tau` and proves it.
+Symbols as in `gaussian_delta`. An iteration proposes, and a check that includes the rounding error accepts; so every
+public function errs on the private side. docs/theory.md, "Calibration", has the proof.
 """
 
 from __future__ import annotations
@@ -10,94 +9,25 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, NamedTuple, overload
+from typing import Final, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import erfcx
 
 from tpmdp.errors import InputError
+from tpmdp.gaussian_delta import Evaluate, Evaluation, U, evaluate_direct, evaluate_series
 from tpmdp.progress import Progress
 from tpmdp.validate import FloatArray, as_floats, check_delta, check_epsilon, check_sensitivity
 
-_U: Final = 2.0**-53
-_LOG_SQRT_2PI: Final = 0.9189385332046727
 _SERIES_BELOW: Final = 0.25  # mu below which R(a) - R(b) is summed as a series about m
 _COMPLEMENT_BELOW: Final = -1.0  # a below which 1 - delta is computed instead of delta
 _UNDERFLOW_ABOVE: Final = 39.0  # a above which delta < Phi(-a) is below the least positive double
+_MU_FAR: Final = 1e7
 _CHUNK: Final = 1 << 15  # entries worked on at a time: fits the cache, and long enough for two threads
 _THREADS_FROM: Final = 1 << 17
 _ROUNDS: Final = 80
 
 Kernel = Callable[..., FloatArray]
-
-
-class _Evaluation(NamedTuple):
-    """log delta at (mu, m), or log(1 - delta) where `side` is -1; see docs/theory.md, Lemma C1."""
-
-    log_value: FloatArray
-    kappa: FloatArray  # d log mu / d log_value, without its sign
-    tau: FloatArray  # bound on the rounding error of log_value
-    mills_b: FloatArray  # R(b), to first order in the series region
-
-
-Evaluate = Callable[[FloatArray, FloatArray, int], _Evaluation]
-
-
-def _mills(x: FloatArray) -> FloatArray:
-    """The Mills ratio R(x) = Phi(-x) / phi(x)."""
-    value: FloatArray = 1.2533141373155003 * erfcx(x * 0.7071067811865476)
-    return value
-
-
-def _mills_error(x: FloatArray) -> FloatArray:
-    """Bound on the relative error of `_mills` for x >= -1.5; docs/theory.md, assumption A3."""
-    return (12 * _U) * (1.0 + 1.0 / (1.0 + x * x))
-
-
-def _evaluate_direct(mu: FloatArray, m: FloatArray, side: int) -> _Evaluation:
-    """Lemma C1, regions "difference" (side 1) and "complement" (side -1)."""
-    half = 0.5 * mu
-    a, b = m - half, m + half
-    mills_a, mills_b = _mills(a if side > 0 else -a), _mills(b)
-    value = mills_a - side * mills_b
-    slope_a = np.abs(side * a * mills_a - 1.0)
-    absolute = _mills_error(a) * mills_a + _mills_error(b) * mills_b
-    absolute += (4 * _U) * b * (slope_a + np.abs(1.0 - b * mills_b) + 8 * _U)
-    return _finish(a, b, value, absolute, value / mu, mills_b)
-
-
-def _evaluate_series(mu: FloatArray, m: FloatArray, side: int) -> _Evaluation:
-    """Lemma C1, region "series": R(a) - R(b) by seven odd Taylor terms about m."""
-    del side  # always 1: delta is small here
-    half = 0.5 * mu
-    a, b = m - half, m + half
-    mills = _mills(m)
-    square = half * half
-    previous, current = mills, m * mills - 1.0  # R and R', then R^(j+1) = j R^(j-1) + m R^(j)
-    slope = current
-    kappa = -current
-    term = np.ones_like(mu)
-    for order in (1, 3, 5, 7, 9, 11):
-        previous, current = current, order * previous + m * current
-        previous, current = current, (order + 1) * previous + m * current
-        term = term * (square / ((order + 1) * (order + 2)))
-        kappa = kappa - term * current
-    remainder = 6144.0 * term * square  # twice the first omitted term at m = 0, where it is largest
-    y = half * (m + 1.0)
-    growth = 0.17 * y * y * np.exp(0.05 * y * y) + 0.15 * mu * mu  # of errors through the recurrence
-    absolute = mu * (_mills_error(m) + (16 * _U) + (32 * _U) * growth + remainder)
-    return _finish(a, b, kappa * mu, absolute, kappa, mills + half * (slope + 0.5 * half * (mills + m * slope)))
-
-
-def _finish(
-    a: FloatArray, b: FloatArray, value: FloatArray, absolute: FloatArray, kappa: FloatArray, mills_b: FloatArray
-) -> _Evaluation:
-    """log value and the bound tau on its error, from the absolute error of the value."""
-    log_value = np.log(value)
-    size = np.abs(a)
-    tau = absolute / value + _U * (size * (4 * b + 3 * size) + 8 * np.abs(log_value) + 16)
-    return _Evaluation(log_value - (0.5 * a * a + _LOG_SQRT_2PI), kappa, tau, mills_b)
 
 
 def _tail_quantile(tail: FloatArray) -> FloatArray:
@@ -129,7 +59,7 @@ def _guess_mu_upper(epsilon: FloatArray, delta: FloatArray) -> FloatArray:
 def _solve_region(epsilon: FloatArray, delta: FloatArray, mu: FloatArray, side: int, evaluate: Evaluate) -> FloatArray:
     """The largest certified mu: Householder steps of order three in log mu until Lemma C2 accepts."""
     target = np.log(delta) if side > 0 else np.log1p(-delta)
-    slack = (8 * _U) * (np.abs(target) + 1.0)  # rounding of the target itself
+    slack = (8 * U) * (np.abs(target) + 1.0)  # rounding of the target itself
     result = np.empty_like(mu)
     where: NDArray[np.intp] = np.arange(len(mu))
     for _ in range(_ROUNDS):
@@ -145,7 +75,7 @@ def _solve_region(epsilon: FloatArray, delta: FloatArray, mu: FloatArray, side: 
             keep = ~accepted
             where = where[keep]
             mu, epsilon, target, slack, f, tau, m = (v[keep] for v in (mu, epsilon, target, slack, f, tau, m))
-            at = _Evaluation(*(v[keep] for v in at))
+            at = Evaluation(*(v[keep] for v in at))
         a, b = m - 0.5 * mu, m + 0.5 * mu
         slope = side / at.kappa  # of log_value in log mu
         newton = f * at.kappa
@@ -163,10 +93,10 @@ def _solve_mu(epsilon: FloatArray, delta: FloatArray) -> FloatArray:
     upper = delta > 0.5
     if upper.any():
         eps, dlt = epsilon[upper], delta[upper]
-        result[upper] = _solve_region(eps, dlt, _guess_mu_upper(eps, dlt), -1, _evaluate_direct)
+        result[upper] = _solve_region(eps, dlt, _guess_mu_upper(eps, dlt), -1, evaluate_direct)
     guess = _guess_mu(epsilon, delta)
     series = ~upper & (guess < _SERIES_BELOW)
-    for mask, evaluate in ((series, _evaluate_series), (~(upper | series), _evaluate_direct)):
+    for mask, evaluate in ((series, evaluate_series), (~(upper | series), evaluate_direct)):
         if mask.any():
             result[mask] = _solve_region(epsilon[mask], delta[mask], guess[mask], 1, evaluate)
     return result
@@ -184,19 +114,19 @@ def _sigma_kernel(epsilon: FloatArray, delta: FloatArray, sensitivity: FloatArra
     return sigma
 
 
-def _log_delta(mu: FloatArray, m: FloatArray) -> FloatArray:
+def _delta_bound(mu: FloatArray, m: FloatArray) -> FloatArray:
     """An upper bound on delta at (mu, m), tight to its tau; Lemma C3."""
     delta = np.empty_like(mu)
     complement = m - 0.5 * mu < _COMPLEMENT_BELOW
     series = ~complement & (mu < _SERIES_BELOW)
     for mask, side, evaluate in (
-        (complement, -1, _evaluate_direct),
-        (series, 1, _evaluate_series),
-        (~(complement | series), 1, _evaluate_direct),
+        (complement, -1, evaluate_direct),
+        (series, 1, evaluate_series),
+        (~(complement | series), 1, evaluate_direct),
     ):
         if mask.any():
             at = evaluate(mu[mask], m[mask], side)
-            bound = np.exp(at.log_value + side * (at.tau + 8 * _U))
+            bound = np.exp(at.log_value + side * (at.tau + 8 * U))
             delta[mask] = bound if side > 0 else 1.0 - bound
     delta[m - 0.5 * mu > _UNDERFLOW_ABOVE] = 0.0
     return np.minimum(np.nextafter(delta, 1.0), 1.0)
@@ -205,11 +135,11 @@ def _log_delta(mu: FloatArray, m: FloatArray) -> FloatArray:
 def _delta_kernel(sigma: FloatArray, epsilon: FloatArray, sensitivity: FloatArray) -> FloatArray:
     """An upper bound on delta; 1 where sigma is 0 and the data matter, 0 where nothing can be learnt."""
     delta = np.zeros(len(sigma))
-    delta[(sigma == 0) & (sensitivity > 0) & np.isfinite(epsilon)] = 1.0
-    live = (sigma > 0) & np.isfinite(sigma) & (sensitivity > 0) & np.isfinite(epsilon)
+    mu = _mu_kernel(sigma, sensitivity)
+    delta[(mu == np.inf) & np.isfinite(epsilon)] = 1.0
+    live = (mu > 0) & np.isfinite(mu) & np.isfinite(epsilon)
     if live.any():
-        mu = _mu_kernel(sigma[live], sensitivity[live])
-        delta[live] = _log_delta(mu, epsilon[live] / mu)
+        delta[live] = _delta_bound(mu[live], epsilon[live] / mu[live])
     return delta
 
 
@@ -230,9 +160,9 @@ def _solve_m(mu: FloatArray, delta: FloatArray) -> FloatArray:
     upper = delta > 0.5
     series = ~upper & (mu < _SERIES_BELOW)
     for mask, side, evaluate in (
-        (upper, -1, _evaluate_direct),
-        (series, 1, _evaluate_series),
-        (~(upper | series), 1, _evaluate_direct),
+        (upper, -1, evaluate_direct),
+        (series, 1, evaluate_series),
+        (~(upper | series), 1, evaluate_direct),
     ):
         where = np.flatnonzero(mask)
         m, x = start[where], mu[where]
@@ -242,7 +172,7 @@ def _solve_m(mu: FloatArray, delta: FloatArray) -> FloatArray:
                 break
             at = evaluate(x, m, side)
             f = side * (at.log_value - target)
-            tau = at.tau + (8 * _U) * (np.abs(target) + 1.0)
+            tau = at.tau + (8 * U) * (np.abs(target) + 1.0)
             accepted = (f <= -tau) & ((f >= -6.0 * tau) | (m == 0.0))
             result[where[accepted]] = m[accepted]
             keep = ~accepted
@@ -258,8 +188,12 @@ def _epsilon_kernel(sigma: FloatArray, delta: FloatArray, sensitivity: FloatArra
     """An upper bound on epsilon; infinite where sigma is 0 and the data matter."""
     epsilon = np.zeros(len(sigma))
     mu = _mu_kernel(sigma, sensitivity)
-    epsilon[(mu > 0) & ((sigma == 0) | (delta == 0))] = np.inf
-    live = (mu > 0) & (sigma > 0) & (delta > 0)
+    epsilon[(mu == np.inf) | ((mu > 0) & (delta == 0))] = np.inf
+    # Beyond any use, delta <= Phi(-a) <= e^(-a^2/2) gives a bound that needs no iteration.
+    far = (mu > _MU_FAR) & np.isfinite(mu) & (delta > 0)
+    epsilon[far] = mu[far] * (0.5 * mu[far] + np.sqrt(-2.0 * np.log(delta[far]))) * (1.0 + 16 * U)
+    # Below, delta(mu) <= mu / sqrt(2 pi) at epsilon = 0 already, so epsilon is 0.
+    live = (mu > delta) & (mu <= _MU_FAR) & (delta > 0)
     if live.any():
         x = mu[live]
         m = _solve_m(x, delta[live])

@@ -1,22 +1,32 @@
 """The command line: parse, call, print. Heavy imports wait until a command runs, so that --help is quick.
 
-Exit codes: 0 done; 1 a plan that does not prove what it claims; 2 bad input; 130 interrupted.
+Exit codes: 0 done; 1 a plan does not prove what it claims; 2 bad input or output; 130 interrupted; 141 closed pipe.
 """
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import sys
 import warnings
-from contextlib import ExitStack
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
-from tpmdp.errors import CertificateError, FileError, InputError, TpmdpError
+from tpmdp.errors import CertificateError, InputError, TpmdpError
 
-_PLOT_FORMATS: Final = {".png": "png", ".svg": "svg"}
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tpmdp.parties_file import Parties
+    from tpmdp.report import PlanReport
+
+_PIPE_WIDTH: Final = 140
+_FILE: Final = click.Path(path_type=Path, readable=False)  # our own reader words the errors
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -30,12 +40,12 @@ def cli() -> None:
 
 
 @cli.command()
-@click.argument("parties", type=click.Path(path_type=Path))
+@click.argument("parties", type=_FILE)
 @click.option("--threshold", "-t", help="How many parties may collude. Default: what the file says.")
 @click.option("--receivers", "-r", help="Who learns the answer: names a,b or all or none. Default: what the file says.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
-@click.option("--out", type=click.Path(path_type=Path), help="Write the plan and its certificate here (plan.json).")
-@click.option("--plot", type=click.Path(path_type=Path), help="Draw noise and error here (.png or .svg).")
+@click.option("--out", type=_FILE, help="Write the plan and its certificate here (plan.json).")
+@click.option("--plot", type=_FILE, help="Draw noise and error here (.png or .svg).")
 def plan(
     parties: Path, threshold: str | None, receivers: str | None, as_json: bool, out: Path | None, plot: Path | None
 ) -> None:
@@ -45,15 +55,15 @@ def plan(
 
     Example: tpmdp plan parties.csv --threshold 2 --receivers bank,city --out plan.json --plot plan.png
     """
-    _check_outputs(out, plot)
     from tpmdp.parties_file import read_parties
     from tpmdp.progress import stage
 
+    _check_outputs(parties, out, plot)
     with stage("reading parties") as report_progress:
         found = read_parties(parties, report_progress)
-    spec = found.spec(_threshold(threshold, found.threshold), _receivers(receivers, found.receivers, found.names))
+    spec = found.spec(_threshold(threshold, found), _receivers(receivers, found))
     from tpmdp.planning.plan import plan as make_plan
-    from tpmdp.report import PlanReport, draw_plan, plan_json, print_plan
+    from tpmdp.report import PlanReport, plan_json, print_plan
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the report says it louder
@@ -61,119 +71,163 @@ def plan(
             result = make_plan(spec, report_progress)
     with stage("computing protection and baselines"):
         report = PlanReport.of(result)
-    _write(result, report, out, plot, draw_plan)
+    with stage("writing"):
+        _write(report, out, plot)
     if as_json:
+        if result.no_noise_reason:
+            click.echo(f"tpmdp: no noise is added: {result.no_noise_reason}", err=True)
         click.echo(json.dumps(plan_json(report), allow_nan=False))
         return
-    console = _console()
-    print_plan(report, console)
+    _print(lambda console: print_plan(report, console))
     for path in (out, plot):
         if path is not None:
-            console.print(f"wrote {path}", highlight=False, markup=False)
+            click.echo(f"wrote {path}")
 
 
 @cli.command()
-@click.argument("plan_file", metavar="PLAN.JSON", type=click.Path(path_type=Path))
+@click.argument("plan_file", metavar="PLAN.JSON", type=_FILE)
+@click.option("--party", "names", multiple=True, help="Show this party's budget; may be given more than once.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
-def verify(plan_file: Path, as_json: bool) -> None:
+def verify(plan_file: Path, names: tuple[str, ...], as_json: bool) -> None:
     """Check somebody else's plan: prove in exact arithmetic that it is private and optimal.
 
     Uses neither planner, calibration nor solver. Exit code 0: proved; 1: it does not hold, and which inequality fails.
     """
     from tpmdp.plan_file import read_plan
     from tpmdp.progress import stage
-    from tpmdp.report import print_verdict
+    from tpmdp.report import print_verdict, verdict_json
 
-    spec, certificate = read_plan(plan_file)
+    with stage("reading the plan"):
+        spec, certificate = read_plan(plan_file)
     with stage("checking the certificate") as report_progress:
         verdict = certificate.check(spec, report_progress)
     if as_json:
-        click.echo(json.dumps({"valid": True, **vars(verdict)}, allow_nan=False))
+        click.echo(json.dumps(verdict_json(spec, certificate, verdict, names), allow_nan=False))
         return
-    print_verdict(spec, certificate.need, certificate.variance, verdict, _console())
+    _print(lambda console: print_verdict(spec, certificate, verdict, names, console))
 
 
-def _check_outputs(out: Path | None, plot: Path | None) -> None:
+def _check_outputs(parties: Path, out: Path | None, plot: Path | None) -> None:
     """Refuse bad output paths before any work is done."""
-    if plot is not None and plot.suffix.lower() not in _PLOT_FORMATS:
+    from tpmdp.files import check_output
+
+    if plot is not None and plot.suffix.lower() not in (".png", ".svg"):
         raise InputError("--plot", str(plot), "must end in .png or .svg", "rename the picture")
-    for path in (out, plot):
-        if path is not None and path.is_dir():
-            raise FileError(path, "is a folder", "name a file")
-        if path is not None and not path.parent.is_dir():
-            raise FileError(path, "lies in a folder that does not exist", f"make {path.parent} first")
-    if out is not None and plot is not None and out.resolve() == plot.resolve():
-        raise InputError("--plot", str(plot), "is the same file as --out", "give each its own")
+    taken = {os.path.realpath(parties): "the file of parties"}
+    for option, path in (("--out", out), ("--plot", plot)):
+        if path is not None:
+            check_output(path)
+            real = os.path.realpath(path)
+            if real in taken:
+                raise InputError(option, str(path), f"is the same file as {taken[real]}", "choose another name")
+            taken[real] = option
 
 
-def _write(result: Any, report: Any, out: Path | None, plot: Path | None, draw: Any) -> None:
+def _write(report: PlanReport, out: Path | None, plot: Path | None) -> None:
     """Write both files or neither."""
-    from tpmdp.plan_file import replacing, write_plan
+    from tpmdp.files import replacing
+    from tpmdp.picture import FORMATS, draw_plan
+    from tpmdp.plan_file import write_plan
 
     with ExitStack() as stack:
         if plot is not None:
-            temporary = stack.enter_context(replacing(plot))
-            draw(report, temporary, _PLOT_FORMATS[plot.suffix.lower()])
+            draw_plan(report, stack.enter_context(replacing(plot)), FORMATS[plot.suffix.lower()])
         if out is not None:
-            write_plan(result, out)
+            write_plan(report.plan, out)
 
 
-def _threshold(option: str | None, in_file: Any) -> Any:
+def _threshold(option: str | None, found: Parties) -> Any:
     if option is None:
-        if in_file is None:
+        if found.threshold is None:
             raise InputError("--threshold", "(none)", "is missing", "say how many parties may collude, such as 2")
-        return in_file
+        return found.threshold
+    if found.threshold is not None:
+        click.echo(f"tpmdp: --threshold {option} replaces what the file says", err=True)
     try:
+        if "_" in option:
+            raise ValueError
         return float(option)
     except ValueError:
-        raise InputError(
-            "threshold", option, "is not a number", "give how many parties may collude, such as 2"
-        ) from None
+        remedy = "give how many parties may collude, such as 2"
+        raise InputError("threshold", option, "is not a number", remedy) from None
 
 
-def _receivers(option: str | None, in_file: Any, names: tuple[str, ...]) -> Any:
+def _receivers(option: str | None, found: Parties) -> Any:
     if option is None:
-        if in_file is None:
+        if found.receivers is None:
             raise InputError("--receivers", "(none)", "is missing", "list names a,b or use all or none")
-        return in_file
-    if option in ("all", "none") and option not in names:
+        return found.receivers
+    if option in ("all", "none"):
         return "all" if option == "all" else []
+    if option in found.names:  # also a name with a comma in it
+        return [option]
     listed = [name.strip() for name in option.split(",")]
     if not all(listed):
         raise InputError("receivers", option, "has a blank name", "list names a,b or use all or none")
     return listed
 
 
-def _console() -> Any:
+def _print(show: Callable[[Console], None]) -> None:
+    """Lay out on a console as wide as the terminal, then write at once: a failed write is then ours to handle."""
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() else 140, highlight=False, emoji=False)
+    terminal = sys.stdout.isatty()
+    buffer = io.TextIOWrapper(io.BytesIO(), encoding=sys.stdout.encoding or "utf-8", errors="replace", newline="\n")
+    width = Console().width if terminal else _PIPE_WIDTH
+    show(Console(file=buffer, width=width, force_terminal=terminal, highlight=False, emoji=False))
+    buffer.seek(0)
+    click.echo("\n".join(line.rstrip() for line in buffer.read().splitlines()), color=terminal)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; every error a user can cause is one line on standard error, never a traceback."""
+    _prepare_streams()
     try:
-        code = cli.main(args=arguments, prog_name="tpmdp", standalone_mode=False)
+        # Not cli.main(): it turns a closed pipe into exit code 1, which here means "not valid".
+        with cli.make_context("tpmdp", sys.argv[1:] if arguments is None else arguments) as context:
+            cli.invoke(context)
         sys.stdout.flush()
+    except click.exceptions.Exit as leave:
+        _quit(leave.exit_code)
     except CertificateError as error:
         _fail(f"not valid: {error}", 1)
     except TpmdpError as error:
         _fail(str(error), 2)
     except click.exceptions.NoArgsIsHelpError as error:
-        error.show()
-        sys.exit(2)
+        _fail(error.format_message(), 2, one_line=False)
     except click.ClickException as error:
         _fail(f"{error.format_message()} See tpmdp --help.", 2)
     except (click.Abort, KeyboardInterrupt):
         _fail("interrupted", 130)
     except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output went away; there is nobody to tell
-        sys.exit(141)
-    else:
-        sys.exit(code if isinstance(code, int) else 0)
+        _quit(141)  # the reader of our output went away; there is nobody to tell
+    except OSError as error:
+        _fail(f"standard output cannot be written ({error.strerror or error}): check the disk", 2)
+    _quit(0)
 
 
-def _fail(message: str, code: int) -> None:
-    line = " ".join(message.split())
-    click.echo(f"tpmdp: {line}", err=True)
+def _prepare_streams() -> None:
+    """Closed streams become silent ones, and names the terminal cannot show become question marks, not errors."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def _fail(message: str, code: int, one_line: bool = True) -> NoReturn:
+    with suppress(OSError):
+        click.echo("tpmdp: " + " ".join(message.split()) if one_line else message, err=True)
+    _quit(code)
+
+
+def _quit(code: int) -> NoReturn:
+    """Exit with this code whatever becomes of output still buffered."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            with suppress(OSError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     sys.exit(code)

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from tpmdp.calibration import epsilon_at
 from tpmdp.errors import InputError
-from tpmdp.validate import FloatArray, check_delta
+from tpmdp.validate import SENSITIVITY_MAX, SENSITIVITY_MIN, FloatArray, check_delta
 
 _EPS: Final = float(np.finfo(np.float64).eps)
 
@@ -58,15 +58,15 @@ def compose_advanced(
     >>> print(f"{epsilon:.3f} {delta:.1e}")
     6.308 1.0e-06
     """
-    if releases < 1:
-        raise InputError("releases", releases, "must be at least 1", "give how many releases are composed")
+    if releases < 1 or releases != int(releases):
+        raise InputError("releases", releases, "must be a whole number from 1", "give how many releases are composed")
     eps, dlt = np.asarray(epsilon, dtype=np.float64), np.asarray(delta, dtype=np.float64)
     extra = np.asarray(extra_delta, dtype=np.float64)
     _costs("epsilon", eps)
     _costs("delta", dlt)
     check_delta(extra, np.array(1.0))
     with np.errstate(over="ignore"):
-        composed = np.sqrt(2.0 * releases * np.log(1.0 / extra)) * eps + releases * eps * np.expm1(eps)
+        composed = np.sqrt(-2.0 * releases * np.log(extra)) * eps + releases * eps * np.expm1(eps)
     total = np.minimum((releases * dlt + extra) * (1.0 + 4 * _EPS), 1.0)
     return _plain(np.asarray(composed * (1.0 + 16 * _EPS))), _plain(np.asarray(total))
 
@@ -80,7 +80,13 @@ def compose_gaussian(mu: ArrayLike) -> float | FloatArray:
     0.500000
     """
     values = _costs("mu", mu)
-    return _plain(np.asarray(np.sqrt(_sum_up(values * values)) * (1.0 + 2 * _EPS)))
+    scale = np.asarray(values.max(axis=0))  # so that no square overflows or vanishes
+    with np.errstate(invalid="ignore", divide="ignore"):
+        shares = np.where(scale > 0, values / scale, 0.0)
+        joint = scale * np.sqrt(_sum_up(shares * shares)) * (1.0 + 4 * _EPS)
+    return _plain(
+        np.asarray(np.where(np.isfinite(scale), np.nextafter(joint, np.where(scale > 0, np.inf, 0.0)), np.inf))
+    )
 
 
 def epsilon_of(mu: ArrayLike, delta: ArrayLike) -> float | FloatArray:
@@ -91,4 +97,9 @@ def epsilon_of(mu: ArrayLike, delta: ArrayLike) -> float | FloatArray:
     >>> print(f"{epsilon_of(mu, 1e-6):.3f}")
     1.178
     """
-    return epsilon_at(1.0, delta, mu)
+    values = np.asarray(mu, dtype=np.float64)
+    _costs("mu", values)
+    floor = np.where(values > 0, np.maximum(values, SENSITIVITY_MIN), 0.0)
+    finite = np.where(values <= SENSITIVITY_MAX, floor, 1.0)
+    result = np.asarray(epsilon_at(1.0, delta, finite))
+    return _plain(np.where(values <= SENSITIVITY_MAX, result, np.inf))

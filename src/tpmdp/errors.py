@@ -14,7 +14,12 @@ def shown(value: Any, most: int = _SHOWN) -> str:
     >>> shown("a" * 100)[-3:]
     '...'
     """
-    text = value if isinstance(value, str) else repr(value)
+    if isinstance(value, str) and not value.strip():
+        return "(blank)"
+    try:
+        text = value if isinstance(value, str) else repr(value)
+    except ValueError:  # Python refuses to print numbers of thousands of digits
+        text = "(a huge number)"
     text = "".join(char if char.isprintable() else "?" for char in text[: most + 1])
     return text if len(text) <= most else text[: most - 3] + "..."
 

@@ -7,14 +7,16 @@ import io
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from math import isinf
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from tpmdp.errors import FileError, InputError, MissingDependencyError, shown
+from tpmdp.files import readable
 from tpmdp.progress import Progress
-from tpmdp.spec import Spec
+from tpmdp.spec import Spec, check_names, check_threshold
 from tpmdp.validate import check_delta, check_epsilon, check_sensitivity
 
 COLUMNS: Final = ("name", "epsilon", "delta", "sensitivity", "threshold")
@@ -30,7 +32,7 @@ class Parties:
     columns: dict[str, Any]
     names: tuple[str, ...]
     threshold: Any = None
-    receivers: list[str] | None = None
+    receivers: list[str] | str | None = None
 
     def spec(self, threshold: Any, receivers: Any) -> Spec:
         """The spec for these parties.
@@ -56,51 +58,47 @@ def read_parties(path: Path, progress: Progress | None = None) -> Parties:
     reader = readers.get(path.suffix.lower())
     if reader is None:
         raise FileError(path, "is of no known kind", "use a .csv, .parquet or .toml file of parties")
-    try:
-        size = path.stat().st_size
-        if path.is_dir():
-            raise FileError(path, "is a folder", "name a file of parties")
+    with readable(path, _SIZE_MAX) as size:
         if size == 0:
-            raise FileError(path, "is empty", "give a header line and one line a party")
-        if size > _SIZE_MAX:
-            raise FileError(path, f"has {size} bytes", f"files of parties are limited to {_SIZE_MAX} bytes")
+            raise FileError(path, "is empty", "give one entry a party")
         return reader(path, progress)
-    except FileNotFoundError:
-        raise FileError(path, "does not exist", "check the path") from None
-    except OSError as error:
-        raise FileError(path, f"cannot be read ({error.strerror or error})", "check the file and its rights") from None
 
 
 def _check_header(path: Path, names: Sequence[str]) -> list[str]:
     header = [name.strip().lower() for name in names]
     for name in _REQUIRED:
         if name not in header:
-            raise FileError(path, f"has no column {name}", f"add it; columns are {', '.join(COLUMNS)}")
+            problem = f"has no column {name} (it has {shown(', '.join(names))})"
+            raise FileError(path, problem, f"add it; columns are {', '.join(COLUMNS)}, separated by commas")
     for name in header:
         if name not in COLUMNS:
-            remedy = f"columns are {', '.join(COLUMNS)}"
-            raise FileError(path, f"has an unknown column {shown(name) or '(blank)'}", remedy)
+            raise FileError(path, f"has an unknown column {shown(name)}", f"columns are {', '.join(COLUMNS)}")
         if header.count(name) > 1:
             raise FileError(path, f"has the column {name} twice", "keep one of them")
     return header
 
 
-def _finish(path: Path, columns: dict[str, Any], names: Sequence[str] | None, label: Callable[[int], str]) -> Parties:
-    """Check the budgets here, where a complaint can still name the line, and hand over."""
+def _finish(path: Path, columns: dict[str, Any], names: Sequence[Any] | None, label: Callable[[int], str]) -> Parties:
+    """Check the parties here, where a complaint can still name the line, and hand over."""
     count = len(columns["epsilon"])
     if not count:
         raise FileError(path, "has no parties", "give one line a party")
     arrays = {field: np.asarray(column, dtype=np.float64) for field, column in columns.items()}
     threshold = arrays.pop("threshold", None)
     try:
+        named = tuple(f"party_{i + 1}" for i in range(count)) if names is None else check_names(names, label)
+        if threshold is not None:
+            check_threshold(threshold, count, label)
         check_epsilon(arrays["epsilon"], label)
         check_delta(arrays["delta"], arrays["epsilon"], label)
         if "sensitivity" in arrays:
             check_sensitivity(arrays["sensitivity"], label)
     except InputError as error:
         raise FileError(path, f"has {error.field} = {shown(error.value)}, which {error.rule}", error.remedy) from None
-    named = tuple(names) if names is not None else tuple(f"party_{number + 1}" for number in range(count))
     return Parties(arrays, named, threshold)
+
+
+# CSV ------------------------------------------------------------------------------------------------------------------
 
 
 def _lines(path: Path, text: io.TextIOBase) -> Iterator[tuple[int, list[str]]]:
@@ -112,7 +110,7 @@ def _lines(path: Path, text: io.TextIOBase) -> Iterator[tuple[int, list[str]]]:
         except StopIteration:
             return
         except UnicodeDecodeError:
-            raise FileError(path, f"is not UTF-8 text after line {reader.line_num}", "save it as CSV UTF-8") from None
+            raise FileError(path, "is not UTF-8 text", "save it as CSV UTF-8") from None
         except csv.Error as error:
             raise FileError(path, f"line {reader.line_num} is not valid CSV ({error})", "fix the quotes") from None
         yield reader.line_num, row
@@ -120,14 +118,14 @@ def _lines(path: Path, text: io.TextIOBase) -> Iterator[tuple[int, list[str]]]:
 
 def _number(path: Path, line: int, field: str, text: str) -> float:
     try:
-        if "_" in text:
+        number = float(text)
+        if "_" in text or (isinf(number) and "inf" not in text.lower()):  # only the word means infinity
             raise ValueError
-        return float(text)
     except ValueError:
-        value = shown(text.strip()) or "(blank)"
-        raise FileError(
-            path, f"line {line} has {field} = {value}, which is not a number", "write 0.5, 1e-6 or inf"
-        ) from None
+        problem = f"line {line} has {field} = {shown(text.strip())}, which is not a number in range"
+        remedy = "write a whole number such as 2" if field == "threshold" else "write a number such as 0.5, 1e-6 or inf"
+        raise FileError(path, problem, remedy) from None
+    return number
 
 
 def _read_csv(path: Path, progress: Progress | None) -> Parties:
@@ -164,6 +162,9 @@ def _read_csv(path: Path, progress: Progress | None) -> Parties:
     return _finish(path, dict(values), names, lambda index: f"line {lines[index]}")
 
 
+# Parquet --------------------------------------------------------------------------------------------------------------
+
+
 def _read_parquet(path: Path, progress: Progress | None) -> Parties:
     del progress  # DuckDB reads a million rows in well under a second
     try:
@@ -179,14 +180,14 @@ def _read_parquet(path: Path, progress: Progress | None) -> Parties:
         raise FileError(path, f"is not a readable Parquet file ({shown(str(error))})", "write it anew") from None
     header = _check_header(path, list(table))
     columns: dict[str, Any] = {}
-    names: list[str] | None = None
+    names: list[Any] | None = None
     for field, column in zip(header, table.values(), strict=True):
         missing = np.ma.getmaskarray(column)
         if missing.any():
             raise FileError(path, f"row {int(np.argmax(missing)) + 1} has no {field}", "fill it in")
         plain = np.ma.getdata(column)
         if field == "name":
-            names = [str(name).strip() for name in plain.tolist()]
+            names = plain.tolist()
         elif plain.dtype.kind not in "fiu":
             raise FileError(path, f"has {field} of type {plain.dtype}, not numbers", "store plain numbers")
         else:
@@ -194,45 +195,67 @@ def _read_parquet(path: Path, progress: Progress | None) -> Parties:
     return _finish(path, columns, names, lambda index: f"row {index + 1}")
 
 
+# TOML -----------------------------------------------------------------------------------------------------------------
+
+
 def _read_toml(path: Path, progress: Progress | None) -> Parties:
     del progress
     try:
-        document = tomllib.loads(path.read_bytes().decode("utf-8-sig"))
+        document = tomllib.loads(path.read_bytes().decode("utf-8-sig"), parse_float=_toml_float)
     except UnicodeDecodeError:
         raise FileError(path, "is not UTF-8 text", "save it as UTF-8") from None
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise FileError(path, f"is not valid TOML ({shown(str(error))})", "fix it") from None
-    known = ("parties", "threshold", "receivers", *_REQUIRED, "sensitivity")
+    known = ("parties", "receivers", "threshold", *_REQUIRED, "sensitivity")
     for key in document:
         if key not in known:
             raise FileError(path, f"has an unknown key {shown(key)}", f"keys are {', '.join(known)}")
     entries = document.get("parties")
     if not isinstance(entries, list) or not entries or not all(isinstance(entry, dict) for entry in entries):
         raise FileError(path, "has no parties", "add a [[parties]] table for each")
-    defaults: dict[str, Any] = {
-        "sensitivity": 1.0,
-        **{key: document[key] for key in (*_REQUIRED, "sensitivity") if key in document},
-    }
+    defaults = {"sensitivity": 1.0, **{key: document[key] for key in known[2:] if key in document}}
+    for key, value in defaults.items():
+        _toml_number(path, f"has {key}", value)
     fields = [*_REQUIRED, "sensitivity", *(["threshold"] if any("threshold" in entry for entry in entries) else [])]
     columns: dict[str, Any] = {field: [] for field in fields}
-    names: list[str] = []
     for number, entry in enumerate(entries, 1):
         for key in entry:
             if key not in COLUMNS:
-                raise FileError(
-                    path, f"party {number} has an unknown key {shown(key)}", f"keys are {', '.join(COLUMNS)}"
-                )
+                problem = f"party {number} has an unknown key {shown(key)}"
+                raise FileError(path, problem, f"keys are {', '.join(COLUMNS)}")
         for field in fields:
             value = entry.get(field, defaults.get(field))
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                problem = f"party {number} has {field} = {shown(value)}, which is not a number"
-                raise FileError(path, "has no value: " + problem if value is None else problem, "write a number")
-            columns[field].append(float(value))
-        names.append(str(entry.get("name", f"party_{number}")))
-    receivers = document.get("receivers")
-    listed = isinstance(receivers, list) and all(isinstance(name, str) for name in receivers)
-    if receivers is not None and receivers != "all" and not listed:
-        raise FileError(path, f"has receivers = {shown(receivers)}", 'list names, or write "all"')
+            if value is None:
+                raise FileError(path, f"party {number} has no {field}", "give it one, or one for all at the top")
+            columns[field].append(_toml_number(path, f"party {number} has {field}", value))
+    names = [entry.get("name", f"party_{number}") for number, entry in enumerate(entries, 1)]
     parties = _finish(path, columns, names, lambda index: f"party {index + 1}")
     threshold = parties.threshold if parties.threshold is not None else document.get("threshold")
-    return Parties(parties.columns, parties.names, threshold, receivers)
+    return Parties(parties.columns, parties.names, threshold, _toml_receivers(path, document.get("receivers")))
+
+
+def _toml_receivers(path: Path, receivers: Any) -> list[str] | str | None:
+    if receivers == "none":
+        return []
+    if receivers is None or receivers == "all":
+        return None if receivers is None else "all"
+    if not isinstance(receivers, list) or not all(isinstance(name, str) for name in receivers):
+        raise FileError(path, f"has receivers = {shown(receivers)}", 'list names, or write "all" or "none"')
+    return receivers
+
+
+def _toml_float(text: str) -> float:
+    number = float(text)
+    if isinf(number) and "inf" not in text:
+        raise ValueError(f"{shown(text)} is out of range")
+    return number
+
+
+def _toml_number(path: Path, what: str, value: Any) -> float:
+    try:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError
+        return float(value)
+    except (ValueError, OverflowError):
+        problem = f"{what} = {shown(value)}, which is not a number in range"
+        raise FileError(path, problem, "write a number such as 0.5, 1e-6 or inf") from None

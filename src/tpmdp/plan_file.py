@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -16,6 +12,7 @@ from typing import Any, Final, NoReturn
 import numpy as np
 
 from tpmdp.errors import FileError, shown
+from tpmdp.files import readable, replacing
 from tpmdp.planning.certificate import Certificate
 from tpmdp.planning.plan import Plan
 from tpmdp.planning.witness import Bundle
@@ -72,35 +69,6 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         },
         "gap": certificate.gap,
     }
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A temporary file beside `path` that takes its place when the block succeeds, and vanishes when it fails.
-
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with replacing(Path(folder) / "a.txt") as file:
-    ...         _ = file.write_text("done")
-    ...     os.listdir(folder)
-    ['a.txt']
-    """
-    try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".tpmdp-", suffix=path.suffix)
-        os.close(handle)
-    except OSError as error:
-        raise FileError(path, f"cannot be written ({error.strerror or error})", "check the folder") from None
-    temporary = Path(name)
-    try:
-        yield temporary
-        mask = os.umask(0)
-        os.umask(mask)
-        temporary.chmod(0o666 & ~mask)
-        temporary.replace(path)
-    except OSError as error:
-        raise FileError(path, f"cannot be written ({error.strerror or error})", "check the folder") from None
-    finally:
-        with suppress(OSError):
-            temporary.unlink()
 
 
 def write_plan(plan: Plan, path: Path) -> None:
@@ -184,15 +152,10 @@ def _parse(path: Path) -> Any:
         reader.fail(f"holds {name}, which JSON does not allow")
 
     try:
-        if path.stat().st_size > _SIZE_MAX:
-            reader.fail(f"is larger than {_SIZE_MAX} bytes")
-        text = path.read_bytes().decode("utf-8")
-    except FileNotFoundError:
-        raise FileError(path, "does not exist", "check the path") from None
+        with readable(path, _SIZE_MAX):
+            text = path.read_bytes().decode("utf-8")
     except UnicodeDecodeError:
         reader.fail("is not UTF-8 text")
-    except OSError as error:
-        raise FileError(path, f"cannot be read ({error.strerror or error})", "check the file and its rights") from None
     if not text.strip():
         reader.fail("is empty")
     try:
@@ -204,7 +167,7 @@ def _parse(path: Path) -> Any:
 def read_plan(path: Path) -> tuple[Spec, Certificate]:
     """Read plan.json: the spec it claims to serve and the certificate to check against it.
 
-    >>> import tpmdp
+    >>> import tempfile, tpmdp
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = Path(folder) / "plan.json"
     ...     write_plan(tpmdp.plan(tpmdp.Spec(epsilon=[1, 2], delta=1e-6, threshold=1)), file)

@@ -1,31 +1,27 @@
-"""Plans for people: tables, pictures and JSON. Everything shown is computed elsewhere; here it is only laid out."""
+"""Plans for people and machines: tables and JSON. Everything shown is computed elsewhere; here it is only laid out."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from tpmdp.baselines import Baseline, planning_baselines, totals_by_threshold
-from tpmdp.errors import MissingDependencyError
-from tpmdp.planning.certificate import Verdict
-from tpmdp.planning.closed_form import Case
-from tpmdp.planning.plan import Plan, Protection
+from tpmdp.baselines import Baseline, planning_baselines
+from tpmdp.errors import InputError
+from tpmdp.planning.certificate import Certificate, Verdict
+from tpmdp.planning.plan import Plan, Protection, no_noise_reason
 from tpmdp.spec import Spec
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from rich.console import Console
     from rich.table import Table
 
 ROWS_MAX: Final = 40  # longer tables show the strictest and the most liberal parties only
-_CURVE_POINTS_MAX: Final = 400
-_BARS_MAX: Final = 40
-# Okabe and Ito's palette: distinct to colour-blind readers and in grey print.
-_BLUE, _ORANGE, _GREEN, _RED, _GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#666666"
+NAME_SHOWN: Final = 24
+_WIDE: Final = 110  # columns of a terminal from which the worst coalition fits in
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,8 +56,84 @@ def number(value: float) -> str:
     return f"{value:.4g}"
 
 
-def _times(value: float) -> str:
-    return "-" if math.isinf(value) else f"{value:.3g}x"
+def plural(count: int, noun: str, many: str | None = None) -> str:
+    """The count with its noun.
+
+    >>> plural(1, "party", "parties"), plural(2, "receiver")
+    ('1 party', '2 receivers')
+    """
+    return f"{count} {noun if count == 1 else many or noun + 's'}"
+
+
+def short_name(spec: Spec, party: int, most: int = NAME_SHOWN) -> str:
+    """The party's name, shortened for tables and pictures.
+
+    >>> short_name(Spec(epsilon=1, delta=0.1, threshold=0, names=["hospital of the north 7"]), 0, 12)
+    'hospi...th 7'
+    """
+    name = spec.name(party)
+    if len(name) <= most:
+        return name
+    tail = (most - 3) // 2  # numbered names differ at their end
+    return name[: most - 3 - tail] + "..." + name[-tail:]
+
+
+def _keep_numbers(table: Table) -> Table:
+    """Numbers are never cut: in a narrow terminal the names give way."""
+    for column in table.columns:
+        if column.justify == "right":
+            texts = [str(column.header), *map(str, column.cells)]
+            column.min_width = max(len(line) for text in texts for line in text.split("\n"))
+    return table
+
+
+def headline(spec: Spec) -> str:
+    """Parties, threshold and receivers in a few words.
+
+    >>> headline(Spec(epsilon=[1, 2], delta=0.1, threshold=1))
+    '2 parties, threshold 1, 2 receivers'
+    """
+    threshold = f"threshold {spec.threshold}" if isinstance(spec.threshold, int) else "personal thresholds"
+    return f"{plural(spec.count, 'party', 'parties')}, {threshold}, {plural(spec.receiver_count, 'receiver')}"
+
+
+def _print_no_noise(reason: str | None, console: Console) -> None:
+    if reason:
+        console.print(f"[bold red]NO NOISE IS ADDED[/]: {reason}.")
+
+
+def _budget_columns(spec: Spec, fixed: bool) -> list[tuple[str, Any]]:
+    """Headings and values of the budget; columns with one value for all are left to `_common` unless `fixed`."""
+    columns: list[tuple[str, Any]] = [("epsilon", spec.epsilon)]
+    columns += [
+        (field, values)
+        for field, values in (("delta", spec.delta), ("sensi-\ntivity", spec.sensitivity))
+        if fixed or (values != values[0]).any()
+    ]
+    if not isinstance(spec.threshold, int):
+        columns.append(("thres-\nhold", spec.threshold))
+    return columns
+
+
+def _common(spec: Spec) -> str:
+    """What all parties share, for the line under the table."""
+    fields = (("delta", spec.delta), ("sensitivity", spec.sensitivity))
+    same = [f"{field} {number(float(values[0]))}" for field, values in fields if (values == values[0]).all()]
+    return f"For all parties: {', '.join(same)}.\n" if same else ""
+
+
+def _new_table(title: str, spec: Spec, fixed: bool) -> tuple[Table, list[Any]]:
+    """A table with the columns party, receives and budget, and the values of the budget columns."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(title=title, box=SIMPLE_HEAD, title_justify="left", caption_justify="left", padding=(0, 1))
+    table.add_column("party", overflow="fold", min_width=8)
+    table.add_column("recei-\nves", min_width=6)
+    columns = _budget_columns(spec, fixed)
+    for heading, _ in columns:
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table, [values for _, values in columns]
 
 
 def _shown_rows(plan: Plan) -> tuple[list[int], int]:
@@ -76,111 +148,134 @@ def _shown_rows(plan: Plan) -> tuple[list[int], int]:
 
 def _coalition_text(report: PlanReport, party: int) -> str:
     spec = report.plan.spec
-    members = report.protection.coalition(party)
-    if not len(members):
-        return "nobody can"
-    if len(members) <= 3:
-        return ", ".join(spec.name(int(member)) for member in members)
-    return f"{spec.name(int(members[0]))} and {len(members) - 1} more"
+    members = report.protection.coalition(party).tolist()
+    if not members:
+        return "nobody can attack"
+    named = [short_name(spec, member, 18) for member in members[:2]]
+    return ", ".join(named) + (f" and {len(members) - 2} more" if len(members) > 2 else "")
 
 
-def plan_table(report: PlanReport) -> Table:
-    """One row a party: budget, need, own noise, real protection and who would have to collude."""
+def plan_table(report: PlanReport, width: int = 140) -> Table:
+    """One row a party: budget, need, own noise, real protection and, where there is room, who would have to collude."""
     from rich.markup import escape
-    from rich.table import Table
 
     plan, spec, protection = report.plan, report.plan.spec, report.protection
-    personal = not isinstance(spec.threshold, int)
-    table = Table(title="Noise plan", title_justify="left", caption_justify="left")
-    table.add_column("party", overflow="fold")
-    table.add_column("receives")
-    for heading in ("epsilon", "delta", "sensitivity", *(["threshold"] if personal else [])):
+    table, budget = _new_table("Noise plan", spec, fixed=False)
+    for heading in ("need", "own\nnoise", "real\nepsilon", "slack"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for heading in ("need", "own noise", "real epsilon", "slack"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("if these collude", overflow="fold")
+    if width >= _WIDE:
+        table.add_column("if these\ncollude", overflow="fold")
     rows, hidden = _shown_rows(plan)
     for place, party in enumerate(rows):
         if hidden and place == len(rows) // 2:
-            table.add_row(f"... {hidden} more", end_section=True)
-        table.add_row(
-            escape(spec.name(party)),
+            table.add_row(f"... {hidden} more")
+        slack = protection.slack[party]
+        cells = [
+            escape(short_name(spec, party)),
             "yes" if spec.receivers[party] else "",
-            number(spec.epsilon[party]),
-            number(spec.delta[party]),
-            number(spec.sensitivity[party]),
-            *([str(spec.threshold[party])] if not isinstance(spec.threshold, int) else []),
+            *(number(values[party]) for values in budget),
             number(plan.need[party]),
             number(plan.variance[party]),
             number(protection.epsilon[party]),
-            _times(protection.slack[party]),
-            escape(_coalition_text(report, party)),
-        )
-    table.caption = (
-        "need: variance the party's budget asks for; own noise: variance it adds; real epsilon: what it gets at its\n"
-        "delta against the worst coalition; slack: honest noise over need."
+            "-" if math.isinf(slack) else f"{slack:.3g}x",
+        ]
+        table.add_row(*cells, *([escape(_coalition_text(report, party))] if width >= _WIDE else []))
+    _keep_numbers(table).caption = (
+        f"{_common(spec)}need: variance the budget asks for. own noise: variance the party adds.\n"
+        "real epsilon: what it gets against the worst coalition. slack: honest noise over need."
     )
     return table
 
 
 def error_table(report: PlanReport) -> Table:
     """Total noise and expected error of this plan beside the baselines."""
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     plan = report.plan
-    table = Table(title="Noise in the answer", title_justify="left")
-    table.add_column("mechanism")
-    for heading in ("total variance", "expected error (RMSE)", "relative"):
+    table = Table(title="Noise in the answer", box=SIMPLE_HEAD, title_justify="left")
+    table.add_column("mechanism", overflow="fold")
+    for heading in ("total\nvariance", "expected\nerror (RMSE)", "relative"):
         table.add_column(heading, justify="right")
     table.add_column("assumes")
     threshold = plan.spec.threshold
     assumes = f"at most {threshold} collude" if isinstance(threshold, int) else "personal thresholds"
-    rows = [Baseline("this plan", assumes, plan.total_variance), *report.baselines]
-    for row in rows:
-        own = plan.standard_deviation
+    own = plan.standard_deviation
+    for row in (Baseline("this plan", assumes, plan.total_variance), *report.baselines):
         relative = f"{row.standard_deviation / own:.3g}x" if own else "-"
         table.add_row(row.name, number(row.total_variance), number(row.standard_deviation), relative, row.meaning)
-    return table
+    return _keep_numbers(table)
 
 
 def print_plan(report: PlanReport, console: Console) -> None:
     """The whole report on a terminal."""
-    plan, spec = report.plan, report.plan.spec
-    threshold = f"threshold {spec.threshold}" if isinstance(spec.threshold, int) else "personal thresholds"
-    console.print(f"{spec.count} parties, {threshold}, {spec.receiver_count} receivers; planned by {plan.case.value}")
-    if plan.case is Case.NO_ADVERSARY:
-        reason = "the threshold is 0" if spec.threshold == 0 else "there are no receivers"
-        console.print(f"[bold red]NO NOISE IS ADDED[/]: {reason}, so nobody is assumed to attack.")
-    console.print(plan_table(report))
+    console.print(f"{headline(report.plan.spec)}; planned by {report.plan.case.value}")
+    _print_no_noise(report.plan.no_noise_reason, console)
+    console.print(plan_table(report, console.width))
     console.print(error_table(report))
 
 
-def print_verdict(spec: Spec, need: Any, variance: Any, verdict: Verdict, console: Console) -> None:
-    """What a check of somebody else's plan proved, and the budgets it was proved for."""
-    from rich.markup import escape
-    from rich.table import Table
+def _chosen(spec: Spec, names: Sequence[str]) -> list[int]:
+    """The parties asked for by name; all of a short list when nobody is."""
+    if not names:
+        return list(range(min(spec.count, ROWS_MAX)))
+    index = {spec.name(party): party for party in range(spec.count)}
+    for name in names:
+        if name not in index:
+            raise InputError("--party", name, "is not in the plan", "ask who made it")
+    return [index[name] for name in names]
 
-    table = Table(title="Checked for these budgets", title_justify="left")
-    table.add_column("party", overflow="fold")
-    table.add_column("receives")
-    for heading in ("epsilon", "delta", "sensitivity", "need", "own noise"):
+
+def print_verdict(
+    spec: Spec, certificate: Certificate, verdict: Verdict, names: Sequence[str], console: Console
+) -> None:
+    """What a check of somebody else's plan proved, and the budgets and thresholds it was proved for."""
+    from rich.markup import escape
+
+    rows = _chosen(spec, names)
+    table, budget = _new_table("Checked for these budgets", spec, fixed=True)
+    for heading in ("need", "own\nnoise"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for party in range(min(spec.count, ROWS_MAX)):
-        cells = (spec.epsilon[party], spec.delta[party], spec.sensitivity[party], need[party], variance[party])
-        table.add_row(
-            escape(spec.name(party)), "yes" if spec.receivers[party] else "", *(number(cell) for cell in cells)
-        )
-    if spec.count > ROWS_MAX:
-        table.add_row(f"... {spec.count - ROWS_MAX} more")
-    console.print(table)
-    threshold = str(spec.threshold) if isinstance(spec.threshold, int) else "its own threshold of"
-    console.print(
-        f"[bold green]VALID[/]: proved in exact arithmetic for {verdict.parties} parties\n"
-        f"  private: every budget above holds against any coalition of up to {threshold} parties\n"
-        f"  optimal: total variance {number(verdict.total_variance)}; no plan for these needs has less, up to a "
-        f"relative gap of {verdict.gap:.1e}\n"
-        "Look up your own budget in the table: the proof is for the budgets it shows."
+    for party in rows:
+        budgets = [f"{values[party]:.12g}" for values in budget]  # in full: a party compares them with its own
+        noise = [number(values[party]) for values in (certificate.need, certificate.variance)]
+        receives = "yes" if spec.receivers[party] else ""
+        table.add_row(escape(short_name(spec, party)), receives, *budgets, *noise)
+    if not names and spec.count > len(rows):
+        table.add_row(f"... {spec.count - len(rows)} more")
+    console.print(_keep_numbers(table))
+    _print_no_noise(no_noise_reason(spec, certificate.variance, certificate.need), console)
+    many = (
+        f"up to {plural(spec.threshold, 'party', 'parties')}"
+        if isinstance(spec.threshold, int)
+        else "its threshold's size"
     )
+    yours = "in the table" if spec.count <= len(rows) or names else "with --party NAME"
+    console.print(
+        f"[bold green]VALID[/] for {headline(spec)}; proved in exact arithmetic:\n"
+        f"  private: each budget holds against any coalition of {many}\n"
+        f"  optimal: total variance {number(verdict.total_variance)}; no plan for these needs has less, "
+        f"up to a relative gap of {verdict.gap:.1e}\n"
+        f"Look up your own budget {yours}: the proof is for the budgets it shows."
+    )
+
+
+def _plain(value: float) -> float | str:
+    """JSON has no infinity."""
+    return "inf" if math.isinf(value) else float(value)
+
+
+def _party_json(spec: Spec, party: int, **more: float) -> dict[str, Any]:
+    threshold = spec.threshold if isinstance(spec.threshold, int) else int(spec.threshold[party])
+    return {
+        "name": spec.name(party),
+        "receives": bool(spec.receivers[party]),
+        "epsilon": _plain(spec.epsilon[party]),
+        "delta": _plain(spec.delta[party]),
+        "sensitivity": _plain(spec.sensitivity[party]),
+        "threshold": threshold,
+        **{key: _plain(value) for key, value in more.items()},
+    }
 
 
 def plan_json(report: PlanReport) -> dict[str, Any]:
@@ -192,107 +287,32 @@ def plan_json(report: PlanReport) -> dict[str, Any]:
     True
     """
     plan, spec, protection = report.plan, report.plan.spec, report.protection
-
-    def plain(value: float) -> float | str:
-        return "inf" if math.isinf(value) else float(value)
-
-    thresholds = np.broadcast_to(np.asarray(spec.threshold), (spec.count,)).tolist()
+    columns = (plan.need, plan.variance, protection.epsilon, protection.slack)
     parties = [
-        {
-            "name": spec.name(party),
-            "receives": bool(spec.receivers[party]),
-            "epsilon": plain(spec.epsilon[party]),
-            "delta": plain(spec.delta[party]),
-            "sensitivity": plain(spec.sensitivity[party]),
-            "threshold": thresholds[party],
-            "need": plain(plan.need[party]),
-            "variance": plain(plan.variance[party]),
-            "real_epsilon": plain(protection.epsilon[party]),
-            "slack": plain(protection.slack[party]),
-        }
-        for party in range(spec.count)
+        _party_json(spec, party, need=need, variance=variance, real_epsilon=real, slack=slack)
+        for party, (need, variance, real, slack) in enumerate(zip(*(c.tolist() for c in columns), strict=True))
     ]
     if spec.count <= ROWS_MAX:
         for party, row in enumerate(parties):
             row["worst_coalition"] = [spec.name(int(member)) for member in protection.coalition(party)]
+    baselines = [
+        {"name": row.name, "total_variance": row.total_variance, "expected_error": row.standard_deviation}
+        for row in report.baselines
+    ]
     return {
         "case": plan.case.value,
+        "no_noise_reason": plan.no_noise_reason,
         "total_variance": plan.total_variance,
         "expected_error": plan.standard_deviation,
-        "baselines": [
-            {"name": row.name, "total_variance": row.total_variance, "expected_error": row.standard_deviation}
-            for row in report.baselines
-        ],
+        "baselines": baselines,
         "parties": parties,
     }
 
 
-def draw_plan(report: PlanReport, path: Path, file_format: str) -> None:
-    """Draw noise per party, and expected error against the threshold beside the baselines."""
-    try:
-        import matplotlib
-    except ImportError:
-        raise MissingDependencyError("matplotlib", "plot", "to draw pictures") from None
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    style: Any = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "tpmdp"}
-    with matplotlib.rc_context(style):
-        figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 4), layout="constrained")
-        _draw_noise(report, left)
-        _draw_thresholds(report, right)
-        figure.savefig(path, format=file_format, dpi=150, metadata={"Date": None} if file_format == "svg" else None)
-        pyplot.close(figure)
-
-
-def _draw_noise(report: PlanReport, axes: Axes) -> None:
-    """Need and own noise of each party; sorted curves when there are too many for bars."""
-    plan, spec = report.plan, report.plan.spec
-    honest = report.protection.honest_variance
-    if spec.count <= _BARS_MAX:
-        places = np.arange(spec.count)
-        axes.bar(places, plan.variance, width=0.6, color=_BLUE, label="own noise")
-        axes.plot(places, plan.need, "_", color=_RED, markersize=18, markeredgewidth=2, label="need")
-        finite = np.where(np.isfinite(honest), honest, np.nan)
-        axes.plot(places, finite, "v", color=_GREEN, markersize=5, label="honest noise, worst coalition")
-        labels = [spec.name(party) + (" (receives)" if spec.receivers[party] else "") for party in range(spec.count)]
-        axes.set_xticks(places, labels, rotation=30 if spec.count <= 12 else 90, ha="right")
-    else:
-        order = np.argsort(-plan.need, kind="stable")
-        step = max(1, spec.count // 5000)
-        places = np.arange(1, spec.count + 1)[::step]
-        axes.plot(places, plan.need[order][::step], color=_RED, label="need")
-        axes.plot(places, plan.variance[order][::step], color=_BLUE, label="own noise")
-        axes.set_yscale("symlog", linthresh=float(max(plan.need.max() * 1e-6, 1e-300)))
-        axes.set_xscale("log")
-        axes.set_xlabel("parties, strictest first")
-    axes.set_ylabel("variance")
-    axes.set_ylim(bottom=0)
-    axes.set_title("Noise per party", loc="left")
-    axes.legend(frameon=False)
-
-
-def _draw_thresholds(report: PlanReport, axes: Axes) -> None:
-    """Expected error against every threshold, with the baselines."""
-    plan, spec = report.plan, report.plan.spec
-    count = spec.count
-    thresholds = np.unique(np.linspace(0, count - 1, min(count, _CURVE_POINTS_MAX)).astype(int)).tolist()
-    marker = "o" if count <= _BARS_MAX else None
-    ours = np.sqrt(totals_by_threshold(plan.need, thresholds, spec.receivers))
-    strictest = np.full(count, plan.need.max())
-    theirs = np.sqrt(totals_by_threshold(strictest, thresholds, spec.receivers))
-    axes.plot(thresholds, theirs, color=_ORANGE, marker=marker, markersize=4, linestyle="--", label="TMDP")
-    axes.plot(thresholds, ours, color=_BLUE, marker=marker, markersize=4, label="this plan's mechanism")
-    for baseline, colour, line in zip(report.baselines[1:], (_RED, _GREY), ("-.", ":"), strict=True):
-        axes.axhline(baseline.standard_deviation, color=colour, linestyle=line, label=baseline.name)
-    if isinstance(spec.threshold, int):
-        axes.plot([spec.threshold], [plan.standard_deviation], "s", color=_BLUE, markersize=9, label="this plan")
-    else:
-        axes.axhline(plan.standard_deviation, color=_BLUE, linewidth=1, label="this plan (personal thresholds)")
-    axes.set_xlabel("threshold: how many may collude")
-    axes.set_ylabel("expected error of the answer (RMSE)")
-    axes.set_ylim(bottom=0)
-    axes.set_title("Error against threshold", loc="left")
-    axes.legend(frameon=False)
-    if count <= 12:
-        axes.set_xticks(thresholds)
+def verdict_json(spec: Spec, certificate: Certificate, verdict: Verdict, names: Sequence[str]) -> dict[str, Any]:
+    """What a check proved and for whom, as plain JSON values."""
+    columns = (certificate.need, certificate.variance)
+    parties = [_party_json(spec, p, need=columns[0][p], variance=columns[1][p]) for p in _chosen(spec, names)]
+    reason = no_noise_reason(spec, certificate.variance, certificate.need)
+    count = {"receivers": spec.receiver_count, "no_noise_reason": reason}
+    return {"valid": True, **vars(verdict), **count, "budgets": parties}

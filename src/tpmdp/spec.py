@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -20,6 +20,7 @@ from tpmdp.validate import (
 )
 
 NAME_LENGTH_MAX: Final = 200
+RESERVED_NAMES: Final = ("all", "none")  # what a set of receivers may be called
 _FIELDS: Final = ("epsilon", "delta", "sensitivity", "threshold", "receivers", "names")
 
 
@@ -65,7 +66,7 @@ class Spec:
             "sensitivity": as_floats("sensitivity", sensitivity),
             "threshold": as_floats("threshold", threshold),
         }
-        checked_names = None if names is None else _check_names(names)
+        checked_names = None if names is None else check_names(names)
         count = _count(columns, checked_names, receivers)
         put = object.__setattr__
         put(self, "_frozen", False)
@@ -76,8 +77,8 @@ class Spec:
         check_sensitivity(columns["sensitivity"], self.name)
         for field in ("epsilon", "delta", "sensitivity"):
             put(self, field, _freeze(columns[field], count))
-        self.threshold = _check_threshold(columns["threshold"], count, self.name)
-        self.receivers = _check_receivers(receivers, count, checked_names)
+        self.threshold = check_threshold(columns["threshold"], count, self.name)
+        self.receivers = check_receivers(receivers, count, checked_names)
         put(self, "_frozen", True)
 
     def __setattr__(self, field: str, value: object) -> None:
@@ -93,6 +94,9 @@ class Spec:
         )
 
     __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, ({field: getattr(self, field) for field in _FIELDS},)
 
     def __repr__(self) -> str:
         threshold = self.threshold if self.common_threshold else "personal"
@@ -121,6 +125,11 @@ class Spec:
         return Spec(**{**{field: getattr(self, field) for field in _FIELDS}, **changes})
 
 
+def _rebuild(fields: dict[str, Any]) -> Spec:
+    """Copies and unpickled specs are validated like new ones."""
+    return Spec(**fields)
+
+
 def _freeze(values: FloatArray, count: int) -> FloatArray:
     """A read-only array of n entries that no caller can change through their own reference."""
     if values.ndim and len(values) == count:
@@ -135,8 +144,8 @@ def _count(columns: dict[str, FloatArray], names: tuple[str, ...] | None, receiv
     lengths = {field: len(column) for field, column in columns.items() if column.ndim}
     if names is not None:
         lengths["names"] = len(names)
-    if not isinstance(receivers, str) and receivers is not None:
-        mask = np.asarray(receivers)
+    if not isinstance(receivers, str):
+        mask = _as_list(receivers)
         if mask.dtype == np.bool_ and mask.ndim == 1:
             lengths["receivers"] = len(mask)
     for field, length in lengths.items():
@@ -149,26 +158,38 @@ def _count(columns: dict[str, FloatArray], names: tuple[str, ...] | None, receiv
     return sizes.pop()
 
 
-def _check_names(names: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(names, str):
-        raise InputError("names", names, "is one text", "give a list of names")
+def check_names(names: Sequence[str], label: Label = party_number) -> tuple[str, ...]:
+    """Names are printable, short, unique, and none is a word with a meaning of its own.
+
+    >>> check_names(["bank", "lab"])
+    ('bank', 'lab')
+    """
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise InputError("names", names, "is not a list", "give a list of names")
     checked = tuple(names)
     seen: set[str] = set()
     for index, name in enumerate(checked):
         if not isinstance(name, str) or not name.strip() or name != name.strip() or not name.isprintable():
             rule = "must be printable text with no blanks around it"
-            raise InputError(f"name of {party_number(index)}", name, rule, "rename the party")
+            raise InputError(f"name of {label(index)}", name, rule, "rename the party")
         if len(name) > NAME_LENGTH_MAX:
             raise InputError(
-                f"name of {party_number(index)}", name, f"has more than {NAME_LENGTH_MAX} characters", "shorten it"
+                f"name of {label(index)}", name, f"has more than {NAME_LENGTH_MAX} characters", "shorten it"
             )
+        if name in RESERVED_NAMES:
+            raise InputError(f"name of {label(index)}", name, "stands for a set of receivers", "rename the party")
         if name in seen:
-            raise InputError(f"name of {party_number(index)}", name, "is used twice", "give each party its own name")
+            raise InputError(f"name of {label(index)}", name, "is used twice", "give each party its own name")
         seen.add(name)
     return checked
 
 
-def _check_threshold(values: FloatArray, count: int, label: Label) -> int | NDArray[np.int64]:
+def check_threshold(values: FloatArray, count: int, label: Label = party_number) -> int | NDArray[np.int64]:
+    """A threshold is a whole number below the number of parties; one for all, or an array where they differ.
+
+    >>> check_threshold(np.array([1.0, 1.0]), 2)
+    1
+    """
     flat = np.atleast_1d(values)
     with np.errstate(invalid="ignore"):
         bad = ~((flat >= 0) & (flat < count) & (flat == np.floor(flat)))
@@ -193,12 +214,17 @@ def _whole(value: float) -> int | float:
     return int(value) if value.is_integer() else value
 
 
-def _check_receivers(receivers: Any, count: int, names: tuple[str, ...] | None) -> NDArray[np.bool_]:
+def check_receivers(receivers: Any, count: int, names: tuple[str, ...] | None = None) -> NDArray[np.bool_]:
+    """A mask of the receivers, from indices, names, a mask or "all".
+
+    >>> check_receivers([2], 3).tolist()
+    [False, False, True]
+    """
     mask = np.zeros(count, dtype=np.bool_)
     if isinstance(receivers, str) and receivers == "all":
         mask[:] = True
-    elif receivers is not None:
-        listed = np.asarray([receivers] if isinstance(receivers, str) else receivers)
+    else:
+        listed = _as_list(receivers)
         if listed.ndim > 1:
             raise InputError("receivers", f"array of shape {listed.shape}", "must be a flat list", "list each one once")
         listed = listed.reshape(-1)
@@ -212,6 +238,16 @@ def _check_receivers(receivers: Any, count: int, names: tuple[str, ...] | None) 
             _mark_indices(mask, listed, count)
     mask.flags.writeable = False
     return mask
+
+
+def _as_list(receivers: Any) -> NDArray[Any]:
+    try:
+        if receivers is None:
+            raise ValueError
+        return np.asarray([receivers] if isinstance(receivers, str) else receivers)
+    except ValueError:
+        rule = "must be a flat list of indices or names, or a mask"
+        raise InputError("receivers", receivers, rule, 'use "all" for everybody, [] for nobody') from None
 
 
 def _mark_names(mask: NDArray[np.bool_], listed: list[Any], names: tuple[str, ...] | None) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
+from numbers import Real
 from typing import Any, Final
 
 import numpy as np
@@ -31,15 +33,25 @@ def party_number(index: int) -> str:
     return f"party {index + 1}"
 
 
+def _is_number(value: object) -> bool:
+    """Whole numbers, fractions and decimals count; truth values, texts and nothing do not."""
+    return isinstance(value, Real | Decimal) and not isinstance(value, bool | np.bool_)
+
+
 def as_floats(field: str, values: ArrayLike) -> FloatArray:
     """The values as a scalar or one-dimensional float array, or an `InputError`.
 
     >>> as_floats("epsilon", [1, 2])
     array([1., 2.])
     """
+    if np.ma.is_masked(values):
+        raise InputError(field, "masked array", "has missing values", "fill them in")
     try:
         raw = np.asarray(values)
-        if raw.dtype.kind not in "fiu" and not (raw.dtype.kind == "O" and raw.size):
+        numbers = raw.dtype.kind in "fiu" or (
+            raw.dtype.kind == "O" and raw.size > 0 and all(map(_is_number, raw.ravel().tolist()))
+        )
+        if not numbers:
             raise TypeError
         array = np.asarray(raw, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):

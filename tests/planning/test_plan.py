@@ -137,7 +137,7 @@ def test_needs_over_24_orders_of_magnitude_keep_the_gap() -> None:
         ({"epsilon": [1.0, 1.0], "threshold": 1}, Case.ALL_RECEIVE, [1, 1]),
         ({"epsilon": [1.0, 1.0], "threshold": 1, "receivers": [0]}, Case.ONE_RECEIVER, [0, 1]),
         ({"epsilon": [1.0] * 5, "threshold": 4}, Case.ALL_RECEIVE, [1] * 5),
-        ({"epsilon": [1.0] * 4, "threshold": 2, "receivers": None}, Case.NO_ADVERSARY, [0] * 4),
+        ({"epsilon": [1.0] * 4, "threshold": 2, "receivers": []}, Case.NO_ADVERSARY, [0] * 4),
         ({"epsilon": [1.0] * 4, "threshold": 2}, Case.ALL_RECEIVE, [0.5] * 4),
         ({"epsilon": [1.0] * 5, "threshold": 1, "receivers": [0, 1]}, Case.FEW_RECEIVERS, [0, 0, 1 / 3, 1 / 3, 1 / 3]),
         ({"epsilon": [1.0] * 4, "threshold": 2, "receivers": [0, 1]}, Case.SOME_RECEIVERS, [0.5] * 4),
@@ -167,7 +167,8 @@ def test_a_pure_receiver_without_data_is_a_legal_party() -> None:
 
 def test_nobody_to_fear_means_no_noise_and_a_loud_warning() -> None:
     for threshold, receivers, reason in (
-        (0, "all", "threshold = 0"),
+        (0, "all", "the threshold is 0"),
+        ([1, 0], [0], "no coalition within the thresholds"),
         (1, [], "no receivers"),
         ([0, 1], [], "no receivers"),
     ):
@@ -271,7 +272,7 @@ def test_surplus_noise_is_refused_as_not_optimal(study: tuple[Spec, Certificate]
         (lambda c: {"need": lowered(c.need, 0, -1)}, "form violated: need of a party is negative"),
         (
             lambda c: {"variance": lowered(c.variance, 0, np.inf)},
-            "form violated: variance of a party is negative or not",
+            "form violated: variance of a party is negative or above",
         ),
         (lambda c: {"classes": c.classes + 9}, "form violated: classes do not match"),
         (lambda c: {"classes": c.classes - 9}, "form violated: classes do not match"),
@@ -290,6 +291,38 @@ def test_surplus_noise_is_refused_as_not_optimal(study: tuple[Spec, Certificate]
 def test_malformed_certificates_are_refused(study: tuple[Spec, Certificate], change: Any, message: str) -> None:
     spec, certificate = study
     assert message in refused(dataclasses.replace(certificate, **change(certificate)), spec)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda c: {"bundles": (dataclasses.replace(c.bundles[0], weight=float("nan")),)},
+        lambda c: {"bundles": (dataclasses.replace(c.bundles[0], weight=1.0),)},
+        lambda c: {"bundles": (dataclasses.replace(c.bundles[0], marginals=(float("nan"),) * 4),)},
+        lambda c: {"bundles": (dataclasses.replace(c.bundles[0], members=np.array([0.0])),)},
+        lambda c: {"variance": c.variance.astype(np.longdouble)},
+        lambda c: {"variance": c.variance.astype(object)},
+        lambda c: {"need": c.need.reshape(2, 3)},
+        lambda c: {"classes": c.classes.astype(float)},
+        lambda c: {"variance": c.variance.tolist()},
+        lambda _: {"gap": "large"},
+    ],
+)
+def test_numbers_of_another_kind_are_refused(study: tuple[Spec, Certificate], change: Any) -> None:
+    """NaN passes every comparison, and floats are not exact: a forger would use both."""
+    spec, certificate = study
+    assert refused(dataclasses.replace(certificate, **change(certificate)), spec).startswith("form violated")
+
+
+def test_extreme_budgets_pass_their_own_check() -> None:
+    rng = np.random.default_rng(5)
+    spec = Spec(
+        epsilon=np.concatenate((rng.uniform(4, 10, 60), 10 ** rng.uniform(-20, 9, 60))),
+        delta=10 ** rng.uniform(-300, -290, 120),
+        sensitivity=10 ** rng.uniform(-60, 60, 120),
+        threshold=119,
+    )
+    assert tpmdp.plan(spec).certificate().check(spec).gap <= 1e-12
 
 
 def with_marginals(bundle: Bundle, value: Fraction) -> Bundle:

@@ -16,7 +16,7 @@ import numpy as np
 from tpmdp.errors import CertificateError
 from tpmdp.exact import exact_sum, to_float, to_fraction, to_integer
 from tpmdp.planning.closed_form import BoolArray
-from tpmdp.planning.coalition import WorstCoalitions, worst_coalitions
+from tpmdp.planning.coalition import VARIANCE_MAX, WorstCoalitions, worst_coalitions
 from tpmdp.planning.enclosure import is_enough, is_too_little
 from tpmdp.planning.witness import Bundle, IntArray
 from tpmdp.progress import Progress
@@ -79,12 +79,13 @@ class Certificate:
     def _check_form(self, spec: Spec) -> None:
         """The certificate is for this threshold and these receivers, and is well formed."""
         count = spec.count
+        self._check_types()
         for field in ("variance", "need"):
             column = getattr(self, field)
             if len(column) != count:
                 raise CertificateError(f"form violated: {len(column)} values of {field} for {count} parties")
-            if not ((column >= 0) & np.isfinite(column)).all():
-                raise CertificateError(f"form violated: {field} of a party is negative or not finite")
+            if not ((column >= 0) & (column <= VARIANCE_MAX)).all():
+                raise CertificateError(f"form violated: {field} of a party is negative or above {VARIANCE_MAX:g}")
         if not np.array_equal(self.threshold, spec.threshold):
             shown = [value if isinstance(value, int) else "personal" for value in (self.threshold, spec.threshold)]
             raise CertificateError(
@@ -103,6 +104,26 @@ class Certificate:
             raise CertificateError("form violated: a group is fixed at an unknown party, or two at the same party")
         if not (0 <= self.gap < 1):
             raise CertificateError(f"form violated: stated gap {self.gap!r} is not in [0, 1)")
+
+    def _check_types(self) -> None:
+        """Doubles, integers and fractions only: anything else would not be compared exactly."""
+        columns = [(self.variance, "f"), (self.need, "f"), (self.receivers, "b"), (self.classes, "i")]
+        columns += [(bundle.members, "i") for bundle in self.bundles]
+        for column, kind in columns:
+            if (
+                not isinstance(column, np.ndarray)
+                or column.ndim != 1
+                or column.dtype.kind != kind
+                or column.itemsize > 8
+            ):
+                raise CertificateError(
+                    "form violated: a column is not a flat array of doubles, integers or truth values"
+                )
+        if not isinstance(self.gap, float):
+            raise CertificateError(f"form violated: stated gap {self.gap!r} is not a number")
+        for bundle in self.bundles:
+            if not all(isinstance(value, Fraction) for value in (bundle.weight, *bundle.marginals)):
+                raise CertificateError("form violated: a weight or marginal is not a fraction")
 
     def _check_needs(self, spec: Spec, progress: Progress | None) -> None:
         """Each need is enough for its budget; those in the witness are within NEED_GAP of the least possible."""

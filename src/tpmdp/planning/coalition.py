@@ -7,16 +7,20 @@ Against party j the worst coalition takes the largest variances among the others
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tpmdp.errors import InputError
 from tpmdp.exact import exact_sum, prefix_sums, to_float, to_integer, to_integers
+from tpmdp.spec import check_receivers, check_threshold
 from tpmdp.validate import FloatArray, as_floats
 
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
+
+VARIANCE_MAX: Final = 1e290  # far above every need; sums of variances stay doubles
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,28 +71,24 @@ class WorstCoalitions:
         return result
 
 
-def worst_coalitions(variance: ArrayLike, threshold: int | IntArray, receivers: ArrayLike) -> WorstCoalitions:
+def worst_coalitions(variance: ArrayLike, threshold: ArrayLike, receivers: Any) -> WorstCoalitions:
     """The worst dangerous coalition against every party under these variances, whoever computed them.
 
-    `receivers` is a mask or a list of indices; `threshold` may be an array, one a party.
+    `receivers` is a mask, a list of indices or "all"; `threshold` may be an array, one a party.
 
     >>> worst_coalitions([3.0, 2.0, 1.0], threshold=1, receivers=[True, True, True]).honest_variance
     array([4., 3., 3.])
     """
     values = np.atleast_1d(as_floats("variance", variance))
-    bad = ~((values >= 0) & np.isfinite(values))
+    bad = ~((values >= 0) & (values <= VARIANCE_MAX))
     if bad.any():
         value = float(values[int(np.argmax(bad))])
-        raise InputError("variance", value, "must be finite and not negative", "give one variance a party")
+        raise InputError("variance", value, f"must lie in [0, {VARIANCE_MAX:g}]", "give one variance a party")
     count = len(values)
-    chosen = np.asarray(receivers)
-    mask = np.zeros(count, dtype=np.bool_)
-    mask[chosen if chosen.size else slice(0)] = True
-    thresholds = np.broadcast_to(np.asarray(threshold, dtype=np.int64), (count,))
-    if (thresholds < 0).any() or (thresholds >= count).any():
-        value = int(thresholds[int(np.argmax((thresholds < 0) | (thresholds >= count)))])
-        raise InputError("threshold", value, f"must be between 0 and {count - 1}", "add parties or lower it")
-    return _worst(values, thresholds, mask, personal=np.ndim(threshold) > 0)
+    checked = check_threshold(as_floats("threshold", threshold), count)
+    mask = check_receivers(receivers, count)
+    thresholds = np.broadcast_to(np.asarray(checked, dtype=np.int64), (count,))
+    return _worst(values, thresholds, mask, personal=not isinstance(checked, int))
 
 
 def _worst(variance: FloatArray, thresholds: IntArray, receivers: BoolArray, personal: bool) -> WorstCoalitions:
@@ -138,7 +138,10 @@ def _common_threshold_honest(worst: WorstCoalitions) -> FloatArray:
 
 
 def _add_exact(values: FloatArray, constant: int) -> FloatArray:
-    """values + constant, each rounded once: the constant is carried as a double and its remainder (Knuth's two-sum)."""
+    """values + constant to within one unit in the last place, and never below a double that the exact sum reaches.
+
+    The constant is carried as a double and its remainder (Knuth's two-sum).
+    """
     high = to_float(constant)
     low = to_float(constant - to_integer(high))
     total = values + high

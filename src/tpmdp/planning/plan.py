@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,7 +50,7 @@ class Plan:
     witness: Witness | None = None  # given by the linear program; the closed forms build theirs on demand
     gap: float | None = None
 
-    @property
+    @cached_property
     def total_variance(self) -> float:
         """Variance of the noise in the answer, per coordinate: the exact sum, rounded once."""
         return to_float(exact_sum(self.variance))
@@ -58,6 +59,11 @@ class Plan:
     def standard_deviation(self) -> float:
         """Standard deviation of the noise in the answer: the expected error (RMSE) of each coordinate."""
         return math.sqrt(self.total_variance)
+
+    @property
+    def no_noise_reason(self) -> str | None:
+        """Why no noise is added although a budget asks for some, or None."""
+        return no_noise_reason(self.spec, self.variance, self.need)
 
     def __repr__(self) -> str:
         return f"Plan({self.spec.count} parties, {self.case.value}, total variance {self.total_variance:.6g})"
@@ -96,6 +102,21 @@ class Plan:
         )
 
 
+def no_noise_reason(spec: Spec, variance: FloatArray, need: FloatArray) -> str | None:
+    """Why these variances are all 0 although a budget asks for noise, or None.
+
+    >>> no_noise_reason(Spec(epsilon=[1, 1], delta=1e-6, threshold=0), np.zeros(2), np.ones(2))
+    'the threshold is 0: nobody is assumed to attack'
+    """
+    if variance.any() or not need.any():
+        return None
+    if not spec.receiver_count:
+        return "there are no receivers: nobody learns the answer"
+    if not np.any(spec.threshold):
+        return "the threshold is 0: nobody is assumed to attack"
+    return "no coalition within the thresholds can attack a party that asks for protection"
+
+
 def needs(spec: Spec, progress: Progress | None = None) -> FloatArray:
     """The variance each party needs for its budget, rounded up.
 
@@ -125,9 +146,9 @@ def plan(spec: Spec, progress: Progress | None = None) -> Plan:
 
         variance, witness, gap = solve_personal(need, spec.threshold, spec.receivers, progress)
         case = Case.PERSONAL_THRESHOLDS
-    if need.any() and (case is Case.NO_ADVERSARY or not spec.receiver_count):
-        reason = "there are no receivers" if not spec.receiver_count else "threshold = 0"
-        warnings.warn(f"the plan adds no noise, because {reason}: nobody is assumed to attack", NoNoiseWarning, 2)
     variance.flags.writeable = False
     need.flags.writeable = False
-    return Plan(spec, variance, need, case, witness, gap)
+    result = Plan(spec, variance, need, case, witness, gap)
+    if result.no_noise_reason:
+        warnings.warn(f"the plan adds no noise, because {result.no_noise_reason}", NoNoiseWarning, 2)
+    return result

@@ -86,7 +86,7 @@ def rows() -> list[Row]:
                 elapsed += time.perf_counter() - start
                 sigmas.append(sigma)
         violated, failed, worst = too_small(sigmas, epsilon.tolist(), delta.tolist())
-        note = f"{name}: {violated} of {POINTS} sigmas too small, worst true delta {worst:.3g}x the target"
+        note = f"{name}: {violated} of {POINTS} sigmas too small, worst true delta {worst:.10g}x the target"
         note += f", {failed} failures" if failed else ""
         wanted = "at least 1,000x" if name == "dp-accounting" else ""
         result.append(Row(f"calibrate, one core, against {name}", times(elapsed / POINTS / one_core), wanted, note))

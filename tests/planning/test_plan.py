@@ -85,7 +85,7 @@ def certificate_of(need: Any, threshold: int, receivers: Any) -> Certificate:
     return Certificate(variance, need, threshold, receivers, witness.classes, witness.bundles)
 
 
-def check_structure(certificate: Certificate) -> None:
+def assert_certified(certificate: Certificate) -> None:
     """Privacy, witness and gap, with the needs taken as given."""
     count = len(certificate.need)
     spec = Spec(epsilon=np.ones(count), delta=1e-6, threshold=certificate.threshold, receivers=certificate.receivers)
@@ -103,7 +103,7 @@ def test_every_threshold_and_every_receiver_pattern_has_a_certificate(count: int
     for threshold in range(count):
         for pattern in product((False, True), repeat=count):
             receivers = np.array(pattern)
-            check_structure(certificate_of(need, threshold, receivers))
+            assert_certified(certificate_of(need, threshold, receivers))
             seen.add(case_of(count, threshold, int(receivers.sum())))
     if count >= 6:
         assert seen == set(Case) - {Case.PERSONAL_THRESHOLDS}
@@ -117,7 +117,7 @@ def test_larger_structures_have_certificates_too(count: int, data: st.DataObject
     )
     threshold = data.draw(st.integers(1, count - 1))
     receivers = np.array(data.draw(st.lists(st.booleans(), min_size=count, max_size=count)))
-    check_structure(certificate_of(need, threshold, receivers))
+    assert_certified(certificate_of(need, threshold, receivers))
 
 
 def test_needs_over_24_orders_of_magnitude_keep_the_gap() -> None:
@@ -126,7 +126,7 @@ def test_needs_over_24_orders_of_magnitude_keep_the_gap() -> None:
         count = int(rng.integers(2, 200))
         need = 10 ** rng.uniform(-12, 12, count)
         receivers = rng.random(count) < rng.random()
-        check_structure(certificate_of(need, int(rng.integers(1, count)), receivers))
+        assert_certified(certificate_of(need, int(rng.integers(1, count)), receivers))
 
 
 @pytest.mark.parametrize(

@@ -102,9 +102,10 @@ def all_receive(need: FloatArray, threshold: int) -> FloatArray:
     count = len(need)
     honest = count - threshold
     rank = ranking(count, threshold).rank
-    quota = float(np.partition(need, count - rank)[count - rank])
+    variance = np.partition(need, count - rank)  # a copy; once the quota is read, its memory holds the answer
+    quota = float(variance[count - rank])
     share = quotient_up(quota, honest)
-    variance = np.full(count, share)
+    variance.fill(share)
     strict = np.flatnonzero(need > quota)
     variance[strict] = top_up(need[strict], share, honest - 1)
     return variance

@@ -7,10 +7,10 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-from benchmarks import calibration, planning, startup
+from benchmarks import calibration, noise, planning, startup
 from benchmarks.timing import Row
 
-PACKAGES = ("numpy", "scipy", "dp-accounting", "diffprivlib", "autodp", "gurobipy")
+PACKAGES = ("numpy", "scipy", "dp-accounting", "diffprivlib", "autodp", "gurobipy", "numba", "opendp")
 HEAD = """# Benchmarks
 
 Ratios measured in one run by `make bench`, which rewrites this page. Absolute times say little: machines are shared.
@@ -28,7 +28,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     out = parser.parse_args().out
     rows = []
-    for module in (startup, calibration, planning):
+    for module in (startup, calibration, planning, noise):
         print(f"running {module.__name__} ...", file=sys.stderr)
         rows += module.rows()
     made = "Python " + sys.version.split()[0] + ", " + ", ".join(f"{name} {version(name)}" for name in PACKAGES)

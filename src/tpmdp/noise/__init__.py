@@ -1,0 +1,1 @@
+"""Exact noise: where random bits come from, and how they become discrete Gaussians."""

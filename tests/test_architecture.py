@@ -16,7 +16,7 @@ SOURCE = Path(tpmdp.__file__).parent
 RANKS = [
     {"errors", "progress"},
     {"validate", "exact", "files"},
-    {"noise.source"},
+    {"noise.source", "noise.grid"},
     {"noise.kernel"},
     {"noise.discrete_gaussian"},
     {"spec"},
@@ -27,6 +27,7 @@ RANKS = [
     {"planning.witness"},
     {"planning.certificate", "planning.lp"},
     {"planning.plan"},
+    {"planning.grid_plan"},
     {"baselines", "parties_file", "plan_file"},
     {"report"},
     {"picture"},

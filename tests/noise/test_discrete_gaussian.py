@@ -17,6 +17,7 @@ from tpmdp import InputError
 from tpmdp.noise import discrete_gaussian as module
 from tpmdp.noise import kernel
 from tpmdp.noise.discrete_gaussian import discrete_gaussian
+from tpmdp.noise.grid import SIGMA_MAX
 from tpmdp.noise.source import NoiseSource, seeded_source, system_source
 
 Floats = NDArray[np.float64]
@@ -53,7 +54,7 @@ def test_draws_follow_the_exact_mass_function(sigma: int) -> None:
 
 def test_a_large_sigma_follows_the_normal_law() -> None:
     """At sigma = 1,000,000 discrete and continuous agree to far below what a million draws can tell."""
-    for sigma in (1_000_000, kernel.SIGMA_MAX):
+    for sigma in (1_000_000, SIGMA_MAX):
         draws = discrete_gaussian(sigma, 1_000_000, seeded_source(sigma))
         assert stats.kstest(draws / sigma, "norm").pvalue > 1e-3
         assert len(np.unique(draws % 10)) == 10
@@ -151,7 +152,7 @@ def plain_fill() -> Any:
     return getattr(kernel.fill, "py_func", kernel.fill)
 
 
-@pytest.mark.parametrize("sigma", [1, 4, 1000, kernel.SIGMA_MAX])
+@pytest.mark.parametrize("sigma", [1, 4, 1000, SIGMA_MAX])
 def test_compiled_and_plain_python_draw_the_same(sigma: int, monkeypatch: pytest.MonkeyPatch) -> None:
     assert kernel.COMPILED
     compiled = discrete_gaussian(sigma, 2000, seeded_source(sigma))
@@ -206,7 +207,7 @@ def test_empty_and_large_vectors() -> None:
     assert abs(draws.std() - 100) < 1
 
 
-@pytest.mark.parametrize("sigma", [0, -1, 2.5, True, kernel.SIGMA_MAX + 1, float("nan"), "5"])
+@pytest.mark.parametrize("sigma", [0, -1, 2.5, True, SIGMA_MAX + 1, float("nan"), "5"])
 def test_bad_sigma_is_refused(sigma: Any) -> None:
     with pytest.raises(InputError, match="must be a whole number of grid steps"):
         discrete_gaussian(sigma, 3, system_source())

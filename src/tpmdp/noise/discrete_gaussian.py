@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tpmdp.errors import InputError
+from tpmdp.noise.grid import SIGMA_MAX
 from tpmdp.noise.source import NoiseSource, Words
 
 _BATCH_MAX: Final = 1 << 18  # words drawn at a time: 2 MiB
@@ -35,8 +36,8 @@ def discrete_gaussian(sigma: int, count: int, source: NoiseSource) -> NDArray[np
     """
     from tpmdp.noise import kernel
 
-    if isinstance(sigma, bool) or not isinstance(sigma, int) or not 1 <= sigma <= kernel.SIGMA_MAX:
-        rule = f"must be a whole number of grid steps from 1 to {kernel.SIGMA_MAX}"
+    if isinstance(sigma, bool) or not isinstance(sigma, int) or not 1 <= sigma <= SIGMA_MAX:
+        rule = f"must be a whole number of grid steps from 1 to {SIGMA_MAX}"
         raise InputError("sigma", sigma, rule, "choose a coarser or finer grid")
     if count < 0:
         raise InputError("count", count, "must not be negative", "give the length of the vector")

@@ -24,7 +24,6 @@ except ImportError:  # the plain function below gives the same draws, slower
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-SIGMA_MAX: Final = 1 << 26  # so that every product below stays under 2**63
 DIGITS: Final = 8  # 64-bit words to which constants are known
 ROWS: Final = 26  # k is at most 25: larger ones together have weight below 2**-480
 RESERVE: Final = 64  # words that must be left before a value is started

@@ -1,0 +1,102 @@
+"""Plans on a grid: the same promises with discrete noise, certified, and refused when a sum could wrap."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import tpmdp
+from tests.noise.test_grid import mass
+from tests.oracles import least_honest
+from tests.planning.test_plan import specs
+from tpmdp import InputError, Spec
+from tpmdp.noise.grid import SIGMA_MAX, SIGMA_MIN, sigma_in_steps
+from tpmdp.planning.enclosure import is_enough
+from tpmdp.planning.grid_plan import GridPlan, plan_on_grid, stricter_spec
+
+pytestmark = pytest.mark.filterwarnings("ignore::tpmdp.errors.NoNoiseWarning")
+
+
+def check_promises(result: GridPlan) -> None:
+    """Against every coalition: honest variance less nine steps^2 is enough for budget and rounded sensitivity."""
+    asked, grid = result.asked, result.grid
+    step = Fraction(grid.step)
+    honest = least_honest([float(s) ** 2 for s in result.sigma.tolist()], asked.threshold, asked.receivers)
+    for party, least in enumerate(honest):
+        if least is None or np.isinf(asked.epsilon[party]) or asked.sensitivity[party] == 0:
+            continue
+        root = Fraction(math.isqrt(grid.dimension * 10**30) + 1, 10**15)
+        sensitivity = Fraction(float(asked.sensitivity[party])) + step * root
+        budget = (Fraction(float(asked.epsilon[party])), Fraction(float(asked.delta[party])))
+        assert is_enough((least - 9) * step**2, *budget, sensitivity)
+
+
+@settings(max_examples=150, deadline=None)
+@given(specs(most=6), st.sampled_from([1, 2, 100, 10**6]), st.sampled_from([0.0, 1.0, 1e6]))
+def test_every_budget_holds_on_the_grid(spec: Spec, dimension: int, bound: float) -> None:
+    try:
+        result = plan_on_grid(spec, bound, dimension)
+    except InputError as error:
+        assume("differ by more than a factor" not in str(error) and "64-bit word" not in str(error))
+        raise
+    assert all(s == 0 or SIGMA_MIN <= s <= SIGMA_MAX for s in result.sigma.tolist())
+    assert math.frexp(result.grid.step)[0] == 0.5
+    check_promises(result)
+    assert result.plan.certificate().check(result.plan.spec).gap <= 1e-12
+
+
+def test_the_grid_costs_next_to_nothing() -> None:
+    spec = Spec(epsilon=[0.5, 0.8, 1, 2, 3], delta=1e-6, threshold=2, receivers=[0, 4])
+    for dimension in (1, 1000):
+        result = plan_on_grid(spec, 1.0, dimension)
+        assert 1 <= result.standard_deviation / tpmdp.plan(spec).standard_deviation < 1.001
+
+
+def test_honest_discrete_noise_meets_its_delta_by_direct_summation() -> None:
+    """A deliberately coarse grid: convolve the exact laws of the honest parties and sum the privacy loss."""
+    spec, step = Spec(epsilon=[1.0, 1.0, 1.0], delta=1e-3, threshold=1), 2.0**-3
+    sigma = sigma_in_steps(tpmdp.plan(stricter_spec(spec, step, 1)).variance, step)
+    joint = np.convolve(mass(sigma[0], 300), mass(sigma[1], 300))
+    shift = 9  # steps: a change of 1 is 8 steps, and rounding can add one
+    delta = math.fsum(np.maximum(joint[:-shift] - math.e * joint[shift:], 0.0).tolist())
+    assert 5e-4 < delta <= 1e-3
+
+
+def test_words_are_as_narrow_as_the_proof_allows() -> None:
+    spec = Spec(epsilon=[1.0] * 5, delta=1e-6, threshold=2)
+    assert plan_on_grid(spec, 1.0, 100).grid.word == 32
+    assert plan_on_grid(spec, 1e9, 100).grid.word == 64
+
+
+@pytest.mark.parametrize(
+    ("bound", "dimension", "message"),
+    [
+        (1e18, 1, "bound = 1e.18 makes sums that could leave a 64-bit word"),
+        (float("inf"), 1, "bound = inf must be finite"),
+        (-1.0, 1, "bound = -1.0 must be finite and not negative"),
+        (1.0, 0, "dimension = 0 must be a whole number from 1"),
+        (1.0, 2.5, "dimension = 2.5 must be a whole number from 1"),
+        (1.0, 10**40, r"dimension = 1000\d* must be a whole number from 1 to"),
+    ],
+)
+def test_what_could_wrap_is_refused(bound: float, dimension: int, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        plan_on_grid(Spec(epsilon=[1.0] * 3, delta=1e-6, threshold=1), bound, dimension)
+
+
+def test_budgets_too_far_apart_for_one_grid_are_refused() -> None:
+    spec = Spec(epsilon=[1e-7, 1e7, 1e7], delta=1e-9, threshold=2)
+    with pytest.raises(InputError, match="noise levels that differ by more than a factor"):
+        plan_on_grid(spec, 1.0)
+
+
+def test_no_noise_still_has_a_grid() -> None:
+    result = plan_on_grid(Spec(epsilon=[1.0, 1.0], delta=1e-6, threshold=0), 5.0, 3)
+    assert result.sigma.tolist() == [0, 0]
+    nothing = plan_on_grid(Spec(epsilon=float("inf"), delta=0.0, threshold=1, receivers=[True, True]), 0.0)
+    assert nothing.grid.word == 32

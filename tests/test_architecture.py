@@ -28,6 +28,7 @@ RANKS = [
     {"planning.certificate", "planning.lp"},
     {"planning.plan"},
     {"planning.grid_plan"},
+    {"protocol.graph", "protocol.masks"},
     {"baselines", "parties_file", "plan_file"},
     {"report"},
     {"picture"},

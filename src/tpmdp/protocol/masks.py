@@ -1,0 +1,105 @@
+"""Masks that cancel in the sum: for each pair of neighbours one adds and the other subtracts the same random vector.
+
+Computational masks are an AES-256 keystream under a key derived (HKDF) from the pair's X25519 secret, the session and
+the two parties. Statistical masks are pads from the operating system that one of the pair sends to the other.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Final
+
+import numpy as np
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from numpy.typing import NDArray
+
+from tpmdp.errors import InputError
+
+SESSION_BYTES: Final = 32
+Mask = NDArray[Any]  # uint32 or uint64
+
+_TYPES: Final[dict[int, Any]] = {32: np.dtype("<u4"), 64: np.dtype("<u8")}
+
+
+def word_type(word: int) -> Any:
+    """The unsigned type of a word of 32 or 64 bits.
+
+    >>> word_type(32)
+    dtype('uint32')
+    """
+    if word not in _TYPES:
+        raise InputError("word", word, "must be 32 or 64", "take the word the grid plan chose")
+    return _TYPES[word]
+
+
+def to_words(steps: NDArray[np.int64], word: int) -> Mask:
+    """Signed whole numbers as residues modulo 2**word.
+
+    >>> to_words(np.array([1, -1]), 32)
+    array([         1, 4294967295], dtype=uint32)
+    """
+    return steps.astype(np.uint64).astype(word_type(word))
+
+
+def from_words(words: Mask) -> NDArray[np.int64]:
+    """Residues back to signed whole numbers, those of least absolute value.
+
+    >>> from_words(np.array([1, 2**32 - 1], dtype=np.uint32))
+    array([ 1, -1])
+    """
+    signed = np.int32 if words.dtype.itemsize == 4 else np.int64
+    return words.view(signed).astype(np.int64)
+
+
+def mask_key(own: X25519PrivateKey, other: X25519PublicKey, session: bytes, low: int, high: int) -> bytes:
+    """The key of the mask between parties low < high in this session; the same on either side.
+
+    >>> a, b = X25519PrivateKey.generate(), X25519PrivateKey.generate()
+    >>> session = bytes(32)
+    >>> mask_key(a, b.public_key(), session, 0, 1) == mask_key(b, a.public_key(), session, 0, 1)
+    True
+    """
+    if len(session) != SESSION_BYTES:
+        raise InputError("session", f"{len(session)} bytes", f"must have {SESSION_BYTES} bytes", "start a new session")
+    if not 0 <= low < high:
+        raise InputError("pair", f"{low}, {high}", "must be two parties in index order", "check the study")
+    info = b"tpmdp mask 1" + low.to_bytes(8, "big") + high.to_bytes(8, "big")
+    return HKDF(algorithm=hashes.SHA256(), length=32, salt=session, info=info).derive(own.exchange(other))
+
+
+def expand(key: bytes, length: int, word: int) -> Mask:
+    """A mask of this length: the AES-256 keystream of the key. A key must not be used for two masks.
+
+    >>> len(expand(bytes(32), 5, 32))
+    5
+    """
+    kind = word_type(word)
+    stream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+    return np.frombuffer(stream.update(bytes(length * kind.itemsize)), dtype=kind)
+
+
+def pad(length: int, word: int) -> Mask:
+    """A mask straight from the operating system, for the statistical guarantee.
+
+    >>> len(pad(5, 64))
+    5
+    """
+    kind = word_type(word)
+    return np.frombuffer(os.urandom(length * kind.itemsize), dtype=kind)
+
+
+def apply(total: Mask, mask: Mask, party: int, other: int) -> None:
+    """Add the pair's mask to the party's vector, or subtract it if its index is the larger one; in place.
+
+    >>> vector = np.zeros(2, dtype=np.uint32)
+    >>> apply(vector, np.array([1, 2], dtype=np.uint32), party=1, other=0)
+    >>> vector
+    array([4294967295, 4294967294], dtype=uint32)
+    """
+    if party < other:
+        np.add(total, mask, out=total)
+    else:
+        np.subtract(total, mask, out=total)

@@ -1,0 +1,80 @@
+"""Masks: they cancel in the sum, hide every vector, and differ by pair and by session."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from tpmdp import InputError
+from tpmdp.protocol.graph import neighbours
+from tpmdp.protocol.masks import apply, expand, from_words, mask_key, pad, to_words
+
+SESSION = bytes(range(32))
+
+
+def keys(count: int) -> list[X25519PrivateKey]:
+    return [X25519PrivateKey.generate() for _ in range(count)]
+
+
+@pytest.mark.parametrize("word", [32, 64])
+@pytest.mark.parametrize(("count", "threshold"), [(2, 1), (3, 1), (5, 2), (9, 8)])
+def test_masked_vectors_add_up_to_the_sum(count: int, threshold: int, word: int) -> None:
+    private, length = keys(count), 50
+    inputs = np.random.default_rng(count).integers(-(2**20), 2**20, (count, length))
+    total = np.zeros(length, dtype=to_words(inputs[0], word).dtype)
+    for party in range(count):
+        vector = to_words(inputs[party], word)
+        for other in neighbours(party, count, threshold):
+            low, high = sorted((party, other))
+            key = mask_key(private[party], private[other].public_key(), SESSION, low, high)
+            apply(vector, expand(key, length, word), party, other)
+        assert not np.array_equal(from_words(vector), inputs[party])
+        total += vector
+    assert np.array_equal(from_words(total), inputs.sum(axis=0))
+
+
+def test_a_masked_vector_looks_uniform() -> None:
+    one, two = keys(2)
+    vector = to_words(np.zeros(100_000, dtype=np.int64), 32)
+    apply(vector, expand(mask_key(one, two.public_key(), SESSION, 0, 1), 100_000, 32), 0, 1)
+    assert stats.chisquare(np.bincount(vector >> np.uint32(24), minlength=256)).pvalue > 1e-6
+    assert stats.chisquare(np.bincount(vector & np.uint32(255), minlength=256)).pvalue > 1e-6
+
+
+def test_keys_differ_by_session_and_pair_and_agree_on_both_sides() -> None:
+    one, two = keys(2)
+    made = {
+        mask_key(one, two.public_key(), session, low, high)
+        for session in (SESSION, bytes(32))
+        for low, high in ((0, 1), (0, 2), (1, 2))
+    }
+    assert len(made) == 6
+    assert mask_key(two, one.public_key(), SESSION, 0, 1) in made
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(-(2**31), 2**31 - 1), min_size=1, max_size=30))
+def test_signed_numbers_survive_both_words(values: list[int]) -> None:
+    steps = np.array(values)
+    for word in (32, 64):
+        assert np.array_equal(from_words(to_words(steps, word)), steps)
+
+
+def test_pads_are_fresh() -> None:
+    assert not np.array_equal(pad(8, 64), pad(8, 64))
+    assert pad(3, 32).dtype.itemsize == 4
+
+
+def test_bad_words_sessions_and_pairs_are_refused() -> None:
+    one, two = keys(2)
+    with pytest.raises(InputError, match="word = 16 must be 32 or 64"):
+        expand(bytes(32), 3, 16)
+    with pytest.raises(InputError, match="session = 3 bytes must have 32 bytes"):
+        mask_key(one, two.public_key(), b"abc", 0, 1)
+    for low, high in ((1, 1), (2, 1), (-1, 1)):
+        with pytest.raises(InputError, match="two parties in index order"):
+            mask_key(one, two.public_key(), SESSION, low, high)

@@ -202,12 +202,14 @@ def test_zero_has_one_sign_only() -> None:
 
 def test_empty_and_large_vectors() -> None:
     assert discrete_gaussian(5, 0, system_source()).tolist() == []
+    assert discrete_gaussian(np.int64(0), 3, system_source()).tolist() == [0, 0, 0]
+    assert len(discrete_gaussian(np.int64(9), 3, system_source())) == 3
     draws = discrete_gaussian(100, 1_000_000, system_source())
     assert draws.dtype == np.int64
     assert abs(draws.std() - 100) < 1
 
 
-@pytest.mark.parametrize("sigma", [0, -1, 2.5, True, SIGMA_MAX + 1, float("nan"), "5"])
+@pytest.mark.parametrize("sigma", [-1, 2.5, True, SIGMA_MAX + 1, float("nan"), "5"])
 def test_bad_sigma_is_refused(sigma: Any) -> None:
     with pytest.raises(InputError, match="must be a whole number of grid steps"):
         discrete_gaussian(sigma, 3, system_source())

@@ -16,6 +16,7 @@ from tests.oracles import DIGITS, exact_delta
 from tpmdp import InputError
 from tpmdp.noise.grid import (
     ROUNDING_VARIANCE,
+    SIGMA_MAX,
     SIGMA_MIN,
     Grid,
     closeness,
@@ -121,6 +122,9 @@ def test_sigmas_are_whole_and_never_too_small(variance: float, exponent: int) ->
     step = 2.0**exponent
     (sigma,) = sigma_in_steps(np.array([variance]), step).tolist()
     assert sigma >= SIGMA_MIN
+    if sigma > SIGMA_MAX:  # too large to be drawn, and refused by whoever asked
+        assert SIGMA_MAX**2 * Fraction(step) ** 2 < Fraction(variance)
+        return
     assert sigma**2 * Fraction(step) ** 2 >= Fraction(variance)
     assert sigma == SIGMA_MIN or (sigma - 1) ** 2 * Fraction(step) ** 2 < Fraction(variance)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -35,8 +37,18 @@ def test_nothing_is_said_and_nothing_can_be_copied(source: object) -> None:
     for copying in (pickle.dumps, copy.copy, copy.deepcopy):
         with pytest.raises(TypeError, match="cannot be copied or stored"):
             copying(source)
-    with pytest.raises(AttributeError):
-        source.seed = 1  # type: ignore[attr-defined]
+    for field in ("seed", "secure"):
+        with pytest.raises(AttributeError):
+            setattr(source, field, True)
+
+
+def test_a_forked_process_cannot_draw_the_same_noise() -> None:
+    program = (
+        "import os; from tpmdp.noise.source import system_source; s = system_source(); pid = os.fork()\n"
+        "if pid: os._exit(os.waitpid(pid, 0)[1] >> 8)\n"
+        "try: s.words(1)\nexcept RuntimeError: os._exit(7)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], timeout=60, check=False).returncode == 7
 
 
 def test_words_are_balanced() -> None:

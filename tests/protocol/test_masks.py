@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -32,9 +32,9 @@ def test_masked_vectors_add_up_to_the_sum(count: int, threshold: int, word: int)
             low, high = sorted((party, other))
             key = mask_key(private[party], private[other].public_key(), SESSION, low, high)
             apply(vector, expand(key, length, word), party, other)
-        assert not np.array_equal(from_words(vector), inputs[party])
+        assert not np.array_equal(from_words(vector, word), inputs[party])
         total += vector
-    assert np.array_equal(from_words(total), inputs.sum(axis=0))
+    assert np.array_equal(from_words(total, word), inputs.sum(axis=0))
 
 
 def test_a_masked_vector_looks_uniform() -> None:
@@ -61,7 +61,7 @@ def test_keys_differ_by_session_and_pair_and_agree_on_both_sides() -> None:
 def test_signed_numbers_survive_both_words(values: list[int]) -> None:
     steps = np.array(values)
     for word in (32, 64):
-        assert np.array_equal(from_words(to_words(steps, word)), steps)
+        assert np.array_equal(from_words(to_words(steps, word), word), steps)
 
 
 def test_pads_are_fresh() -> None:
@@ -78,3 +78,23 @@ def test_bad_words_sessions_and_pairs_are_refused() -> None:
     for low, high in ((1, 1), (2, 1), (-1, 1)):
         with pytest.raises(InputError, match="two parties in index order"):
             mask_key(one, two.public_key(), SESSION, low, high)
+    with pytest.raises(InputError, match="key = of 16 bytes must have 32 bytes"):
+        expand(bytes(16), 3, 32)
+    with pytest.raises(InputError, match="public key = of pair 0, 1 is not usable"):
+        mask_key(one, X25519PublicKey.from_public_bytes(bytes(32)), SESSION, 0, 1)
+
+
+def test_a_mask_that_would_hide_less_is_refused() -> None:
+    """Broadcasting one word over a vector, or 32 bits over 64, would still cancel in the sum."""
+    vector = np.zeros(4, dtype=np.uint64)
+    for mask in (pad(1, 64), pad(4, 32), pad(5, 64)):
+        with pytest.raises(InputError, match="does not fit"):
+            apply(vector, mask, 0, 1)
+    with pytest.raises(InputError, match="from 1 to 1"):
+        apply(vector, pad(4, 64), 1, 1)
+    assert not vector.any()
+
+
+def test_a_sum_that_numpy_widened_is_read_right() -> None:
+    parts = [to_words(np.array(values), 32) for values in ([-5, 3], [2, -9])]
+    assert from_words(np.sum(parts, axis=0), 32).tolist() == [-3, -6]

@@ -6,7 +6,8 @@ The weight of the integer x is e^(-x^2 / (2 sigma^2)), exactly: no floating-poin
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Final
+from numbers import Integral
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +27,8 @@ def _constants() -> Words:
     return exp_constants()
 
 
-def discrete_gaussian(sigma: int, count: int, source: NoiseSource) -> NDArray[np.int64]:
-    """`count` independent discrete Gaussians of parameter sigma, in grid steps.
+def discrete_gaussian(sigma: int | np.integer[Any], count: int, source: NoiseSource) -> NDArray[np.int64]:
+    """`count` independent discrete Gaussians of parameter sigma, in grid steps; zeros for sigma 0.
 
     >>> from tpmdp.noise.source import seeded_source
     >>> noise = discrete_gaussian(100, 20_000, seeded_source(1))
@@ -36,18 +37,20 @@ def discrete_gaussian(sigma: int, count: int, source: NoiseSource) -> NDArray[np
     """
     from tpmdp.noise import kernel
 
-    if isinstance(sigma, bool) or not isinstance(sigma, int) or not 1 <= sigma <= SIGMA_MAX:
-        rule = f"must be a whole number of grid steps from 1 to {SIGMA_MAX}"
+    if isinstance(sigma, bool) or not isinstance(sigma, Integral) or not 0 <= int(sigma) <= SIGMA_MAX:
+        rule = f"must be a whole number of grid steps from 0 to {SIGMA_MAX}"
         raise InputError("sigma", sigma, rule, "choose a coarser or finer grid")
     if count < 0:
         raise InputError("count", count, "must not be negative", "give the length of the vector")
+    if not sigma:
+        return np.zeros(count, dtype=np.int64)
     out = np.empty(count, dtype=np.int64)
     done = 0
     left = np.empty(0, dtype=np.uint64)
     while done < count:
         wanted = min(_BATCH_MAX, _WORDS_A_DRAW * (count - done) + 2 * kernel.RESERVE)
         words = np.concatenate((left, source.words(wanted)))
-        done, used, state = kernel.fill(out, done, sigma, words, _constants())
+        done, used, state = kernel.fill(out, done, int(sigma), words, _constants())
         if state == kernel.UNDECIDED:
             raise ArithmeticError("512 random bits did not settle a comparison: no noise was drawn")
         left = words[used:]

@@ -62,6 +62,8 @@ def discrete_factor(need: FloatArray, step: float) -> FloatArray:
 def sigma_in_steps(variance: FloatArray, step: float) -> IntArray:
     """Whole sigmas whose squares, in steps^2, are at least the variances: 0 for no noise, else SIGMA_MIN or more.
 
+    More than SIGMA_MAX, which the sampler does not draw, comes back as SIGMA_MAX + 1.
+
     >>> sigma_in_steps(np.array([0.0, 1e-9, 25.0, 26.0]), 1.0)
     array([0, 4, 5, 6])
     """
@@ -73,7 +75,7 @@ def sigma_in_steps(variance: FloatArray, step: float) -> IntArray:
             wanted = Fraction(value) / scale
             root = math.isqrt(math.ceil(wanted))
             root += root * root < wanted
-            result[where == position] = max(root, SIGMA_MIN)
+            result[where == position] = min(max(root, SIGMA_MIN), SIGMA_MAX + 1)  # more is refused anyway
     return result
 
 

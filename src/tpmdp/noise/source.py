@@ -16,13 +16,17 @@ Words = NDArray[np.uint64]
 class NoiseSource:
     """A keystream of AES-256 in counter mode. Says nothing about its key or state, and cannot be copied or stored."""
 
-    __slots__ = ("_stream", "secure")
-
-    secure: bool  # whether a release may use it
+    __slots__ = ("_process", "_secure", "_stream")
 
     def __init__(self, key: bytes, secure: bool) -> None:
         self._stream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
-        self.secure = secure
+        self._secure = secure
+        self._process = os.getpid()
+
+    @property
+    def secure(self) -> bool:
+        """Whether a release may use it."""
+        return self._secure
 
     def words(self, count: int) -> Words:
         """The next random 64-bit words.
@@ -30,6 +34,8 @@ class NoiseSource:
         >>> len(system_source().words(3))
         3
         """
+        if os.getpid() != self._process:
+            raise RuntimeError("a noise source does not survive a fork: both processes would draw the same noise")
         return np.frombuffer(self._stream.update(bytes(8 * count)), dtype="<u8").astype(np.uint64)
 
     def __repr__(self) -> str:

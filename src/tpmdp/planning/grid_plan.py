@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from tpmdp.errors import InputError
 from tpmdp.noise.grid import (
@@ -32,13 +32,16 @@ from tpmdp.noise.grid import (
 from tpmdp.planning.coalition import worst_coalitions
 from tpmdp.planning.plan import Plan, needs, plan
 from tpmdp.spec import Spec
-from tpmdp.validate import FloatArray, as_floats
+from tpmdp.validate import DELTA_MIN, EPSILON_MIN, SENSITIVITY_MAX, FloatArray, as_floats
 
-STEPS_A_SIGMA: Final = 64  # of the least noisy party at the coarsest grid: rounding sigma up costs at most 1.6 %
+STEPS_A_SIGMA: Final = 64  # of an average party: rounding sigma up to a whole number then costs at most 1.6 %
 STEPS_OF_HONEST: Final = 1024  # of the least honest noise
-SENSITIVITY_SHARE: Final = 0.02  # of a sensitivity that rounding may add at the coarsest grid
+SENSITIVITY_SHARE: Final = 0.02  # of a sensitivity that rounding may add
 DIMENSION_MAX: Final = 1 << 40
-FINER_MAX: Final = 1 << 10  # how much finer than that a grid may be where the word allows
+FINER_BITS: Final = 10  # how much finer than good a grid may be where the word allows
+COARSER_BITS: Final = 40  # how much coarser to try where the sampler demands it
+ERROR_MAX: Final = 2.0  # how much larger that may make the error
+BOUND_MIN, BOUND_MAX = 1e-100, 1e100
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +67,7 @@ def stricter_spec(spec: Spec, step: float, dimension: int) -> Spec:
     True
     """
     finite = np.isfinite(spec.epsilon)
+    _check_room(spec, finite)
     tau = closeness(spec.count, dimension)
     if tau > 2.0**-54 * min(1.0, float(spec.epsilon[finite].min(initial=1.0))):
         raise InputError("dimension", dimension, "is too large for the proof of exact noise", "split the query")
@@ -75,20 +79,40 @@ def stricter_spec(spec: Spec, step: float, dimension: int) -> Spec:
     return one_less.replace(sensitivity=one_less.sensitivity * discrete_factor(needs(one_less), step))
 
 
-def coarsest_step(spec: Spec, first: Plan, bounds: FloatArray, dimension: int) -> float:
-    """The coarsest power of two that costs little: rounding adds 2 % of a sensitivity and less noise than that.
+def _check_room(spec: Spec, finite: NDArray[np.bool_]) -> None:
+    """A stricter spec must still be a valid one; complain about what was asked, not about what was made of it."""
+    checks = (
+        ("epsilon", spec.epsilon[finite], 2 * EPSILON_MIN, math.inf),
+        ("delta", spec.delta[finite], 2 * DELTA_MIN, 1.0),
+        ("sensitivity", spec.sensitivity, 0.0, SENSITIVITY_MAX / 1024),
+    )
+    for field, values, low, high in checks:
+        bad = (values < low) | (values > high)
+        if bad.any():
+            rule = (
+                f"must be at least {low:g} on a grid" if values[bad][0] < low else f"must be at most {high:g} on a grid"
+            )
+            raise InputError(field, float(values[bad][0]), rule, "rescale the answer or relax the budget")
+
+
+def good_step(spec: Spec, first: Plan, bounds: FloatArray, dimension: int) -> float:
+    """The coarsest power of two that costs little, judged by the plan without a grid.
+
+    Rounding then adds 2 % to a sensitivity that matters, the least honest noise has 1024 steps, and the noise of an
+    average party 64; a party with far less is lifted to the least sigma, which adds next to nothing to the total.
 
     >>> spec = Spec(epsilon=[1.0, 1.0], delta=1e-6, threshold=1)
-    >>> coarsest_step(spec, plan(spec), np.ones(2), 1)
+    >>> good_step(spec, plan(spec), np.ones(2), 1)
     0.00390625
     """
     honest = worst_coalitions(first.variance, spec.threshold, spec.receivers).honest_variance
-    columns = (
-        (np.sqrt(first.variance), 1.0 / STEPS_A_SIGMA),
-        (np.sqrt(honest), 1.0 / STEPS_OF_HONEST),
-        (spec.sensitivity, SENSITIVITY_SHARE / math.sqrt(dimension)),
-    )
-    limit = min(float(np.where(column > 0, column, np.inf).min()) * share for column, share in columns)
+    sensitive = spec.sensitivity[first.need > 0]
+    limits = [
+        math.sqrt(first.total_variance / spec.count) / STEPS_A_SIGMA,
+        math.sqrt(float(honest.min())) / STEPS_OF_HONEST,
+        SENSITIVITY_SHARE * float(sensitive.min(initial=math.inf)) / math.sqrt(dimension),
+    ]
+    limit = min(value if value > 0 else math.inf for value in limits)
     return power_of_two_below(limit if math.isfinite(limit) else (float(bounds.max()) or 1.0) * 2.0**-20)
 
 
@@ -104,39 +128,42 @@ def plan_on_grid(spec: Spec, bound: ArrayLike, dimension: int = 1) -> GridPlan:
     if isinstance(dimension, bool) or not isinstance(dimension, int) or not 1 <= dimension <= DIMENSION_MAX:
         rule = f"must be a whole number from 1 to {DIMENSION_MAX}"
         raise InputError("dimension", dimension, rule, "give the length of the answer")
-    bounds = np.broadcast_to(as_floats("bound", bound), (spec.count,))
-    if not ((bounds >= 0) & np.isfinite(bounds)).all():
-        value = float(bounds[~((bounds >= 0) & np.isfinite(bounds))][0])
-        raise InputError("bound", value, "must be finite and not negative", "give the largest value after clipping")
+    bounds = _check_bounds(bound, spec.count)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        step = coarsest_step(spec, plan(spec), bounds, dimension)
-    finest = step / FINER_MAX
-    for word in WORDS:
-        candidate = finest
-        while candidate <= step:
-            found = _try(spec, bounds, dimension, candidate, word)
-            if found is not None:
+        warnings.simplefilter("ignore")  # the caller of `plan` has been told
+        first = plan(spec)
+        step = good_step(spec, first, bounds, dimension)
+        for word in WORDS:  # the narrowest word, and the finest grid in it
+            for finer in range(FINER_BITS, -1, -1):
+                found = _try(spec, bounds, dimension, math.ldexp(step, -finer), word)
+                if found is not None:
+                    return found
+        for coarser in range(1, COARSER_BITS + 1):  # sigmas too large for the sampler: a coarser grid, at a price
+            found = _try(spec, bounds, dimension, math.ldexp(step, coarser), WORDS[-1])
+            if found is not None and found.standard_deviation <= ERROR_MAX * first.standard_deviation:
                 return found
-            candidate *= 2
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        largest = sigma_in_steps(plan(stricter_spec(spec, step, dimension)).variance, step).max(initial=0)
-    if largest > SIGMA_MAX:
-        rule = f"spans noise levels that differ by more than a factor of {SIGMA_MAX // STEPS_A_SIGMA}"
-        raise InputError("epsilon", f"{spec.epsilon.min():g} to {spec.epsilon.max():g}", rule, "bring budgets closer")
-    rule = "makes sums that could leave a 64-bit word at the coarsest useful grid"
-    raise InputError("bound", float(bounds.max()), rule, "clip to smaller values or rescale the answer")
+    value = f"up to {float(bounds.max()):g} in {dimension} dimensions with error {first.standard_deviation:g}"
+    rule = f"fits no grid of 64-bit words without an error {ERROR_MAX:g} times larger"
+    raise InputError("bound", value, rule, "clip to smaller values, split the query or bring budgets closer")
+
+
+def _check_bounds(bound: ArrayLike, count: int) -> FloatArray:
+    values = as_floats("bound", bound)
+    if values.ndim and len(values) != count:
+        raise InputError("bound", f"{len(values)} values", f"must be one number or {count}", "give one a party")
+    bounds = np.broadcast_to(values, (count,))
+    bad = ~((bounds == 0) | ((bounds >= BOUND_MIN) & (bounds <= BOUND_MAX)))
+    if bad.any():
+        rule = f"must be 0 or lie in [{BOUND_MIN:g}, {BOUND_MAX:g}]"
+        raise InputError("bound", float(bounds[bad][0]), rule, "give the largest absolute value after clipping")
+    return bounds
 
 
 def _try(spec: Spec, bounds: FloatArray, dimension: int, step: float, word: int) -> GridPlan | None:
-    """The plan on this grid, if its sums provably fit the word."""
-    quick = sum(bounds.tolist()) / step
-    if quick >= 2.0 ** (word - 1):
+    """The plan on this grid, if its sigmas can be drawn and its sums provably fit the word."""
+    if float(bounds.sum()) / step >= 2.0 ** (word - 1):
         return None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        made = plan(stricter_spec(spec, step, dimension))
+    made = plan(stricter_spec(spec, step, dimension))
     sigma = sigma_in_steps(made.variance, step)
     if sigma.max(initial=0) > SIGMA_MAX or not fits(word, reach(bounds, sigma, step, dimension)):
         return None

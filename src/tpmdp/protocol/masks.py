@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from tpmdp.errors import InputError
 
 SESSION_BYTES: Final = 32
+KEY_BYTES: Final = 32
 Mask = NDArray[Any]  # uint32 or uint64
 
 _TYPES: Final[dict[int, Any]] = {32: np.dtype("<u4"), 64: np.dtype("<u8")}
@@ -44,14 +45,13 @@ def to_words(steps: NDArray[np.int64], word: int) -> Mask:
     return steps.astype(np.uint64).astype(word_type(word))
 
 
-def from_words(words: Mask) -> NDArray[np.int64]:
-    """Residues back to signed whole numbers, those of least absolute value.
+def from_words(words: Mask, word: int) -> NDArray[np.int64]:
+    """Residues modulo 2**word back to signed whole numbers, those of least absolute value.
 
-    >>> from_words(np.array([1, 2**32 - 1], dtype=np.uint32))
+    >>> from_words(np.array([1, 2**32 - 1], dtype=np.uint32), 32)
     array([ 1, -1])
     """
-    signed = np.int32 if words.dtype.itemsize == 4 else np.int64
-    return words.view(signed).astype(np.int64)
+    return words.astype(word_type(word)).view("<i4" if word == 32 else "<i8").astype(np.int64)
 
 
 def mask_key(own: X25519PrivateKey, other: X25519PublicKey, session: bytes, low: int, high: int) -> bytes:
@@ -67,7 +67,13 @@ def mask_key(own: X25519PrivateKey, other: X25519PublicKey, session: bytes, low:
     if not 0 <= low < high:
         raise InputError("pair", f"{low}, {high}", "must be two parties in index order", "check the study")
     info = b"tpmdp mask 1" + low.to_bytes(8, "big") + high.to_bytes(8, "big")
-    return HKDF(algorithm=hashes.SHA256(), length=32, salt=session, info=info).derive(own.exchange(other))
+    try:
+        secret = own.exchange(other)
+    except ValueError:  # a peer's key of low order
+        raise InputError(
+            "public key", f"of pair {low}, {high}", "is not usable", "ask the party for a new one"
+        ) from None
+    return HKDF(algorithm=hashes.SHA256(), length=KEY_BYTES, salt=session, info=info).derive(secret)
 
 
 def expand(key: bytes, length: int, word: int) -> Mask:
@@ -77,6 +83,8 @@ def expand(key: bytes, length: int, word: int) -> Mask:
     5
     """
     kind = word_type(word)
+    if len(key) != KEY_BYTES:
+        raise InputError("key", f"of {len(key)} bytes", f"must have {KEY_BYTES} bytes", "derive it with mask_key")
     stream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
     return np.frombuffer(stream.update(bytes(length * kind.itemsize)), dtype=kind)
 
@@ -99,6 +107,9 @@ def apply(total: Mask, mask: Mask, party: int, other: int) -> None:
     >>> vector
     array([4294967295, 4294967294], dtype=uint32)
     """
+    if total.shape != mask.shape or total.dtype != mask.dtype or party == other:
+        value = f"{mask.dtype}{mask.shape} from {other} to {party}"
+        raise InputError("mask", value, f"does not fit {total.dtype}{total.shape}", "use the session's word and length")
     if party < other:
         np.add(total, mask, out=total)
     else:

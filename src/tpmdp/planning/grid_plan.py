@@ -143,7 +143,7 @@ def plan_on_grid(spec: Spec, bound: ArrayLike, dimension: int = 1) -> GridPlan:
             if found is not None and found.standard_deviation <= ERROR_MAX * first.standard_deviation:
                 return found
     value = f"up to {float(bounds.max()):g} in {dimension} dimensions with error {first.standard_deviation:g}"
-    rule = f"fits no grid of 64-bit words without an error {ERROR_MAX:g} times larger"
+    rule = f"fits no grid (64-bit words, sigmas up to {SIGMA_MAX} steps) without an error {ERROR_MAX:g} times larger"
     raise InputError("bound", value, rule, "clip to smaller values, split the query or bring budgets closer")
 
 

@@ -237,3 +237,17 @@ def test_the_rounding_error_stays_within_the_proven_bound(side: int, series: boo
     finally:
         mpmath.mp.dps = 80
     assert used > 100
+
+
+def test_logarithm_and_exponential_are_as_accurate_as_the_proof_assumes() -> None:
+    """Assumption A2: relative error at most 7u, on arguments as the evaluation uses them."""
+    rng = np.random.default_rng(14)
+    limit = 7 * DIGITS(2) ** -53
+    positive = np.concatenate((10 ** rng.uniform(-300, 3, 1500), rng.uniform(0.5, 2, 500)))
+    small = -(10 ** rng.uniform(-300, 0, 1500)) * (1 - 1e-16)
+    exponents = np.concatenate((rng.uniform(-700, 5, 1500), rng.uniform(-1e-3, 1e-3, 300)))
+    cases = ((np.log, mpmath.log, positive), (np.log1p, mpmath.log1p, small), (np.exp, mpmath.exp, exponents))
+    for ours, exact, points in cases:
+        for x, value in zip(points.tolist(), ours(points).tolist(), strict=True):
+            true = exact(DIGITS(x))
+            assert abs(DIGITS(value) - true) <= limit * abs(true), (ours, x)

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tpmdp.exact import exact_sum, to_float
-from tpmdp.planning.closed_form import BoolArray, Case, case_of, optimal_variance, ranking
-from tpmdp.validate import FloatArray
+from tpmdp.planning.closed_form import Case, case_of, optimal_variance, ranking
+from tpmdp.validate import BoolArray, FloatArray
 
 
 class Baseline(NamedTuple):

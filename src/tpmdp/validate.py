@@ -13,6 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from tpmdp.errors import InputError
 
 FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
 
 # Outside these ranges a variance could overflow or underflow a double; nobody needs them.
 EPSILON_MIN: Final = 1e-20

@@ -13,13 +13,11 @@ from fractions import Fraction
 from typing import Final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from tpmdp.errors import InputError
 from tpmdp.exact import exact_sum, to_fraction
-from tpmdp.validate import FloatArray, as_floats
-
-IntArray = NDArray[np.int64]
+from tpmdp.validate import FloatArray, IntArray, as_floats
 
 SIGMA_MAX: Final = 1 << 26  # steps; the sampler keeps every product below 2**63
 SIGMA_MIN: Final = 4  # steps; below, a sum of discrete Gaussians is not close enough to one

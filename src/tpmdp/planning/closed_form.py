@@ -13,11 +13,8 @@ from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tpmdp.validate import FloatArray
-
-BoolArray = NDArray[np.bool_]
+from tpmdp.validate import BoolArray, FloatArray
 
 
 class Case(StrEnum):

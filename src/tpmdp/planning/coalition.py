@@ -10,15 +10,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from tpmdp.errors import InputError
 from tpmdp.exact import exact_sum, prefix_sums, to_float, to_integer, to_integers
 from tpmdp.spec import check_receivers, check_threshold
-from tpmdp.validate import FloatArray, as_floats
-
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
+from tpmdp.validate import BoolArray, FloatArray, IntArray, as_floats
 
 VARIANCE_MAX: Final = 1e290  # far above every need; sums of variances stay doubles
 

@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from tpmdp.errors import InputError
 from tpmdp.noise.grid import (
     SIGMA_MAX,
     WORDS,
     Grid,
-    IntArray,
     closeness,
     discrete_factor,
     fits,
@@ -32,7 +31,7 @@ from tpmdp.noise.grid import (
 from tpmdp.planning.coalition import worst_coalitions
 from tpmdp.planning.plan import Plan, needs, plan
 from tpmdp.spec import Spec
-from tpmdp.validate import DELTA_MIN, EPSILON_MIN, SENSITIVITY_MAX, FloatArray, as_floats
+from tpmdp.validate import DELTA_MIN, EPSILON_MIN, SENSITIVITY_MAX, BoolArray, FloatArray, IntArray, as_floats
 
 STEPS_A_SIGMA: Final = 64  # of an average party: rounding sigma up to a whole number then costs at most 1.6 %
 STEPS_OF_HONEST: Final = 1024  # of the least honest noise
@@ -79,7 +78,7 @@ def stricter_spec(spec: Spec, step: float, dimension: int) -> Spec:
     return one_less.replace(sensitivity=one_less.sensitivity * discrete_factor(needs(one_less), step))
 
 
-def _check_room(spec: Spec, finite: NDArray[np.bool_]) -> None:
+def _check_room(spec: Spec, finite: BoolArray) -> None:
     """A stricter spec must still be a valid one; complain about what was asked, not about what was made of it."""
     checks = (
         ("epsilon", spec.epsilon[finite], 2 * EPSILON_MIN, math.inf),

@@ -20,11 +20,10 @@ from scipy.optimize import linprog
 
 from tpmdp.errors import MissingDependencyError, SolverError
 from tpmdp.exact import exact_sum, to_float, to_fraction, to_integer
-from tpmdp.planning.closed_form import BoolArray
-from tpmdp.planning.coalition import IntArray, worst_coalitions
+from tpmdp.planning.coalition import worst_coalitions
 from tpmdp.planning.witness import Bundle, Witness
 from tpmdp.progress import Progress
-from tpmdp.validate import FloatArray
+from tpmdp.validate import BoolArray, FloatArray, IntArray
 
 PERSONAL_PARTIES_MAX: Final = 300
 ENUMERATED_CONSTRAINTS_MAX: Final = 2_000_000
@@ -205,7 +204,7 @@ def solve_personal(
     dual = solve_compact(need, threshold, receivers)
     variance = _make_private(dual.variance, need, threshold, receivers)
     witness = _make_valid(dual, threshold, receivers)
-    bound = sum((b.weight * Fraction(to_fraction(exact_sum(need[b.members]))) for b in witness.bundles), Fraction(0))
+    bound = sum((b.weight * to_fraction(exact_sum(need[b.members])) for b in witness.bundles), Fraction(0))
     total = to_fraction(exact_sum(variance))
     if total and not bound:
         raise SolverError("HiGHS returned no proof of optimality: rescale the sensitivities and try again")

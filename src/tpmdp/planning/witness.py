@@ -11,12 +11,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tpmdp.planning.closed_form import BoolArray, Case, case_of, ranking, two_largest
-from tpmdp.validate import FloatArray
-
-IntArray = NDArray[np.int64]
+from tpmdp.planning.closed_form import Case, case_of, ranking, two_largest
+from tpmdp.validate import BoolArray, FloatArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)

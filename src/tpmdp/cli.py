@@ -1,6 +1,7 @@
 """The command line: parse, call, print. Heavy imports wait until a command runs, so that --help is quick.
 
-Exit codes: 0 done; 1 a plan does not prove what it claims; 2 bad input or output; 130 interrupted; 141 closed pipe.
+Exit codes: 0 done; 1 a plan does not prove what it claims; 2 bad input or output, or refused; 3 the deadline passed;
+130 interrupted; 141 closed pipe.
 """
 
 from __future__ import annotations
@@ -10,22 +11,22 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
-from tpmdp.errors import CertificateError, InputError, TpmdpError
+from tpmdp.cli_output import print_with
+from tpmdp.commands.ledger import ledger
+from tpmdp.commands.relay import relay
+from tpmdp.commands.study import join, keygen, run
+from tpmdp.errors import CertificateError, DeadlineError, InputError, TpmdpError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from tpmdp.parties_file import Parties
     from tpmdp.report import PlanReport
 
-_PIPE_WIDTH: Final = 140
 _FILE: Final = click.Path(path_type=Path, readable=False)  # our own reader words the errors
 
 
@@ -35,8 +36,13 @@ def cli() -> None:
     """Threshold Personalized Multi-party Differential Privacy.
 
     Turn every party's privacy budget, a collusion threshold and a set of receivers into the noise plan of least total
-    noise, with a proof that it is private and optimal.
+    noise, with a proof that it is private and optimal; then run it among the parties and keep account of what each
+    has spent.
     """
+
+
+for _command in (keygen, run, join, relay, ledger):
+    cli.add_command(_command)
 
 
 @cli.command()
@@ -78,7 +84,7 @@ def plan(
             click.echo(f"tpmdp: no noise is added: {result.no_noise_reason}", err=True)
         click.echo(json.dumps(plan_json(report), allow_nan=False))
         return
-    _print(lambda console: print_plan(report, console))
+    print_with(lambda console: print_plan(report, console))
     for path in (out, plot):
         if path is not None:
             click.echo(f"wrote {path}")
@@ -104,7 +110,7 @@ def verify(plan_file: Path, names: tuple[str, ...], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(verdict_json(spec, certificate, verdict, names), allow_nan=False))
         return
-    _print(lambda console: print_verdict(spec, certificate, verdict, names, console))
+    print_with(lambda console: print_verdict(spec, certificate, verdict, names, console))
 
 
 def _check_outputs(parties: Path, out: Path | None, plot: Path | None) -> None:
@@ -167,18 +173,6 @@ def _receivers(option: str | None, found: Parties) -> Any:
     return listed
 
 
-def _print(show: Callable[[Console], None]) -> None:
-    """Lay out on a console as wide as the terminal, then write at once: a failed write is then ours to handle."""
-    from rich.console import Console
-
-    terminal = sys.stdout.isatty()
-    buffer = io.TextIOWrapper(io.BytesIO(), encoding=sys.stdout.encoding or "utf-8", errors="replace", newline="\n")
-    width = Console().width if terminal else _PIPE_WIDTH
-    show(Console(file=buffer, width=width, force_terminal=terminal, highlight=False, emoji=False))
-    buffer.seek(0)
-    click.echo("\n".join(line.rstrip() for line in buffer.read().splitlines()), color=terminal)
-
-
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; every error a user can cause is one line on standard error, never a traceback."""
     _prepare_streams()
@@ -191,6 +185,8 @@ def main(arguments: list[str] | None = None) -> None:
         _quit(leave.exit_code)
     except CertificateError as error:
         _fail(f"not valid: {error}", 1)
+    except DeadlineError as error:
+        _fail(str(error), 3)
     except TpmdpError as error:
         _fail(str(error), 2)
     except click.exceptions.NoArgsIsHelpError as error:

@@ -64,5 +64,9 @@ class MissingDependencyError(TpmdpError):
         super().__init__(f"{package} is not installed and is needed {purpose}: pip install 'tpmdp[{extra}]'")
 
 
+class DeadlineError(TpmdpError):
+    """The deadline passed; the message names who was missing. The session can be resumed."""
+
+
 class NoNoiseWarning(UserWarning):
     """The plan adds no noise because the threat model leaves nobody to protect against."""

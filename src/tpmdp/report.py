@@ -260,7 +260,7 @@ def print_verdict(
     )
 
 
-def _plain(value: float) -> float | str:
+def plain_number(value: float) -> float | str:
     """JSON has no infinity."""
     return "inf" if math.isinf(value) else float(value)
 
@@ -270,11 +270,11 @@ def _party_json(spec: Spec, party: int, **more: float) -> dict[str, Any]:
     return {
         "name": spec.name(party),
         "receives": bool(spec.receivers[party]),
-        "epsilon": _plain(spec.epsilon[party]),
-        "delta": _plain(spec.delta[party]),
-        "sensitivity": _plain(spec.sensitivity[party]),
+        "epsilon": plain_number(spec.epsilon[party]),
+        "delta": plain_number(spec.delta[party]),
+        "sensitivity": plain_number(spec.sensitivity[party]),
         "threshold": threshold,
-        **{key: _plain(value) for key, value in more.items()},
+        **{key: plain_number(value) for key, value in more.items()},
     }
 
 

@@ -14,12 +14,15 @@ Words = NDArray[np.uint64]
 
 
 class NoiseSource:
-    """A keystream of AES-256 in counter mode. Says nothing about its key or state, and cannot be copied or stored."""
+    """A keystream of AES-256 in counter mode, or without a key the operating system's own bits.
+
+    Says nothing about its key or state, and cannot be copied or stored.
+    """
 
     __slots__ = ("_process", "_secure", "_stream")
 
-    def __init__(self, key: bytes, secure: bool) -> None:
-        self._stream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+    def __init__(self, key: bytes | None, secure: bool) -> None:
+        self._stream = None if key is None else Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
         self._secure = secure
         self._process = os.getpid()
 
@@ -36,7 +39,8 @@ class NoiseSource:
         """
         if os.getpid() != self._process:
             raise RuntimeError("a noise source does not survive a fork: both processes would draw the same noise")
-        return np.frombuffer(self._stream.update(bytes(8 * count)), dtype="<u8").astype(np.uint64)
+        drawn = os.urandom(8 * count) if self._stream is None else self._stream.update(bytes(8 * count))
+        return np.frombuffer(drawn, dtype="<u8").astype(np.uint64)
 
     def __repr__(self) -> str:
         return f"NoiseSource({'secure' if self.secure else 'for tests only'})"
@@ -52,6 +56,15 @@ def system_source() -> NoiseSource:
     NoiseSource(secure)
     """
     return NoiseSource(os.urandom(32), secure=True)
+
+
+def unexpanded_source() -> NoiseSource:
+    """The operating system's bits as they come, for the statistical guarantee; slower than `system_source`.
+
+    >>> unexpanded_source()
+    NoiseSource(secure)
+    """
+    return NoiseSource(None, secure=True)
 
 
 def seeded_source(seed: int) -> NoiseSource:

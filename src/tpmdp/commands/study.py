@@ -1,0 +1,204 @@
+"""`tpmdp keygen`, `tpmdp join` and `tpmdp run`: identities and studies on the command line."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from tpmdp.errors import InputError
+
+if TYPE_CHECKING:
+    from tpmdp.release import PartyRelease
+    from tpmdp.study import Study
+
+_FILE: Final = click.Path(path_type=Path, readable=False)  # our own reader words the errors
+_SUFFIX: Final = ".key"
+
+
+@click.command()
+@click.argument("name")
+@click.option("--out", type=_FILE, help="Where to write the key file. Default: NAME.key.")
+def keygen(name: str, out: Path | None) -> None:
+    """Make a key for the party NAME, and print the line for the study file.
+
+    The key file is secret and can only be read by you. Give the printed line to whoever writes the study.
+    """
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    from tpmdp.identity import check_name, public_text, write_key
+
+    checked = check_name("NAME", name)
+    path = out if out is not None else Path(checked + _SUFFIX)
+    identity = Ed25519PrivateKey.generate()
+    write_key(path, identity)
+    click.echo(f"wrote {path}; keep it secret. For the study file:", err=True)
+    click.echo(f'public_key = "{public_text(identity)}"')
+
+
+@click.command()
+@click.argument("study_file", metavar="STUDY", type=_FILE)
+@click.option("--as", "name", required=True, help="Which party of the study you are.")
+@click.option("--key", "key_file", required=True, type=_FILE, help="Your key file, from tpmdp keygen.")
+@click.option("--data", "data_file", type=_FILE, help="Your records: a .csv or .parquet file.")
+@click.option("--relay", "url", required=True, help="Address of the relay, such as https://relay.example.org.")
+@click.option("--ledger", "ledger_file", type=_FILE, help="Your ledger. Default: beside the key file, NAME.ledger.")
+@click.option("--session", type=int, help="Number of the session. Default: what the study says.")
+@click.option("--deadline", help="Stop waiting then: 90s, 10m, 2h or a date and time. Default: what the study says.")
+@click.option("--ca", "authority", type=_FILE, help="Certificate to trust for the relay, if it is not a public one.")
+@click.option("--plain-http", is_flag=True, help="Do without TLS to a relay on another machine.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines: one for each step, then the outcome.")
+def join(
+    study_file: Path,
+    name: str,
+    key_file: Path,
+    data_file: Path | None,
+    url: str,
+    ledger_file: Path | None,
+    session: int | None,
+    deadline: str | None,
+    authority: Path | None,
+    plain_http: bool,
+    as_json: bool,
+) -> None:
+    """Take part in a STUDY as one party.
+
+    Your ledger is charged before anything leaves. A session that was interrupted is resumed by the same command.
+
+    Exit codes: 0 done; 2 refused or bad input; 3 the deadline passed, and who was missing.
+    """
+    from tpmdp.data_file import read_columns
+    from tpmdp.engines.relay.client import check_url
+    from tpmdp.identity import read_key
+    from tpmdp.release import check_ready, open_or_create_ledger
+    from tpmdp.release import join as take_part
+
+    study = _read_study(study_file, session, deadline)
+    records = study.members[study.index(name)].records
+    identity = read_key(key_file)
+    relay = check_url(url, plain_http)
+    if records and data_file is None:
+        raise InputError("--data", "(none)", f"is missing for a party with {records} records", "name your file")
+    table = read_columns(data_file, study.columns) if records and data_file is not None else {}
+    path = ledger_file if ledger_file is not None else key_file.with_name(f"{name}.ledger")
+    terms = check_ready(study, name, identity, table)
+    with open_or_create_ledger(path, study, name) as ledger:
+        told = take_part(
+            study,
+            name,
+            identity,
+            table,
+            ledger,
+            relay,
+            certificate_authority=authority,
+            watch=_watch(as_json),
+            terms=terms,
+        )
+    if as_json:
+        click.echo(json.dumps({"outcome": outcome_json(told)}, allow_nan=False))
+        return
+    from tpmdp.cli_output import print_with
+    from tpmdp.report_release import print_releases
+
+    print_with(lambda console: print_releases(study, [told], console))
+
+
+def _read_study(path: Path, session: int | None, deadline: str | None) -> Study:
+    from tpmdp.study import Study, parse_deadline
+
+    study = Study.read(path)
+    if session is not None:
+        study = study.with_session(session)
+    if deadline is not None:
+        study = dataclasses.replace(study, deadline=parse_deadline(deadline))
+    return study
+
+
+def _watch(as_json: bool) -> Callable[..., None]:
+    """Tell each new step once: as JSON for a program, or on standard error for a person at a terminal."""
+    last: list[tuple[str, int]] = []
+
+    def watch(party: Any, sent: int) -> None:
+        state = (party.step, party.attempt)
+        if last == [state]:
+            return
+        last[:] = [state]
+        waiting = [party.terms.spec.name(other) for other in party.waiting_for()]
+        if as_json:
+            line = {"step": party.step, "attempt": party.attempt, "sent": sent, "waiting_for": waiting[:20]}
+            click.echo(json.dumps(line))
+        elif sys.stderr.isatty():
+            text = f"{party.step}: waiting for {', '.join(waiting[:5])}" if waiting else party.step
+            click.echo(text, err=True)
+
+    return watch
+
+
+def outcome_json(told: PartyRelease) -> dict[str, Any]:
+    """A party's outcome as plain JSON values; infinity as "inf"."""
+    from tpmdp.report import plain_number
+
+    answers = None
+    if told.answers is not None:
+        answers = [
+            {
+                "query": answer.query,
+                "value": answer.value,
+                "standard_error": answer.standard_error,
+                "low": answer.interval[0],
+                "high": answer.interval[1],
+            }
+            for answer in told.answers
+        ]
+    numbers = {key: getattr(told, key) for key in ("epsilon", "delta", "spent", "left")}
+    return {
+        "party": told.party,
+        "answers": answers,
+        "guarantee": told.guarantee,
+        **{key: None if value is None else plain_number(value) for key, value in numbers.items()},
+        "bytes_sent": told.bytes_sent,
+        "attempt": told.attempt,
+        "again": told.again,
+    }
+
+
+@click.command()
+@click.argument("study_file", metavar="STUDY", type=_FILE)
+@click.option("--data", "data_folder", type=_FILE, help="Folder with NAME.csv or NAME.parquet. Default: the study's.")
+@click.option(
+    "--state", "state_folder", type=_FILE, help="Folder for keys, ledgers and the relay. Default: tpmdp-state."
+)
+@click.option("--session", type=int, help="Number of the session. Default: what the study says.")
+@click.option("--deadline", help="Stop waiting then. Default: what the study says.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+def run(
+    study_file: Path,
+    data_folder: Path | None,
+    state_folder: Path | None,
+    session: int | None,
+    deadline: str | None,
+    as_json: bool,
+) -> None:
+    """Run a whole STUDY on this machine: a relay and every party as a process of its own.
+
+    Keys that the study lacks are made. Ledgers and keys stay in the state folder; the same session again costs
+    nothing and tells the same answer, --session 2 is a new one.
+    """
+    from tpmdp.embedded import run_study
+
+    study = _read_study(study_file, session, deadline)
+    folder = data_folder if data_folder is not None else study_file.parent
+    state = state_folder if state_folder is not None else Path("tpmdp-state")
+    told = run_study(study, folder, state)
+    if as_json:
+        click.echo(json.dumps({"parties": [outcome_json(one) for one in told]}, allow_nan=False))
+        return
+    from tpmdp.cli_output import print_with
+    from tpmdp.report_release import print_releases
+
+    print_with(lambda console: print_releases(study, told, console))

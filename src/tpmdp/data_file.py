@@ -1,0 +1,106 @@
+"""A party's own records, from a CSV or Parquet file. Complaints name file, line and column, never a value."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from tpmdp.errors import FileError, MissingDependencyError, shown
+from tpmdp.files import readable
+from tpmdp.validate import FloatArray
+
+_SIZE_MAX: Final = 64 << 30
+_GLOB: Final = frozenset("*?[]{}")
+
+
+def read_columns(path: Path, columns: Sequence[str]) -> dict[str, FloatArray]:
+    """Read numeric columns, all of the same length; every value must be a finite number.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "bank.csv"
+    ...     _ = file.write_text("age,stay" + chr(10) + "70,3" + chr(10) + "41,1.5" + chr(10))
+    ...     read_columns(file, ["stay"])
+    {'stay': array([3. , 1.5])}
+    """
+    readers = {".csv": _read_csv, ".parquet": _read_parquet}
+    reader = readers.get(path.suffix.lower())
+    if reader is None:
+        raise FileError(path, "is of no known kind", "use a .csv or .parquet file of records")
+    with readable(path, _SIZE_MAX):
+        return reader(path, list(dict.fromkeys(columns)))
+
+
+def _missing(path: Path, column: str, header: Sequence[str]) -> FileError:
+    return FileError(path, f"has no column {shown(column)} (it has {shown(', '.join(header))})", "add it")
+
+
+def _read_csv(path: Path, columns: list[str]) -> dict[str, FloatArray]:
+    values: dict[str, list[float]] = {column: [] for column in columns}
+    with path.open(encoding="utf-8-sig", newline="") as text:
+        rows = csv.reader(text, strict=True)
+        try:
+            header = [name.strip() for name in next(rows, [])]
+            for column in columns:
+                if header.count(column) != 1:
+                    if column in header:
+                        raise FileError(path, f"has the column {shown(column)} twice", "keep one of them")
+                    raise _missing(path, column, header)
+            places = [(header.index(column), values[column]) for column in columns]
+            for row in rows:
+                if not row:
+                    continue
+                if len(row) != len(header):
+                    problem = f"line {rows.line_num} has {len(row)} values for {len(header)} columns"
+                    raise FileError(path, problem, "give every column one value")
+                for place, column_values in places:
+                    column_values.append(_number(path, rows.line_num, header[place], row[place]))
+        except UnicodeDecodeError:
+            raise FileError(path, "is not UTF-8 text", "save it as CSV UTF-8") from None
+        except csv.Error as error:
+            raise FileError(path, f"line {rows.line_num} is not valid CSV ({error})", "fix the quotes") from None
+    return {column: np.array(entries, dtype=np.float64) for column, entries in values.items()}
+
+
+def _number(path: Path, line: int, column: str, text: str) -> float:
+    try:
+        number = float(text)
+        if "_" in text or not math.isfinite(number):
+            raise ValueError
+    except ValueError:
+        problem = f"line {line} has a {shown(column)} that is not a finite number"  # the value itself is private
+        raise FileError(path, problem, "correct the record, or remove it and lower `records` in the study") from None
+    return number
+
+
+def _read_parquet(path: Path, columns: list[str]) -> dict[str, FloatArray]:
+    try:
+        import duckdb
+    except ImportError:
+        raise MissingDependencyError("duckdb", "parquet", "to read Parquet files") from None
+    if _GLOB & set(str(path)):
+        raise FileError(path, "has a wildcard in its path", "rename it")
+    try:
+        with duckdb.connect(":memory:") as connection:
+            found = connection.execute("SELECT * FROM read_parquet(?)", [str(path)]).fetchnumpy()
+    except duckdb.Error as error:
+        raise FileError(path, f"is not a readable Parquet file ({shown(str(error))})", "write it anew") from None
+    result = {}
+    for column in columns:
+        if column not in found:
+            raise _missing(path, column, list(found))
+        values = np.ma.getdata(found[column])
+        if values.dtype.kind not in "fiub":
+            raise FileError(path, f"has {shown(column)} of type {values.dtype}, not numbers", "store plain numbers")
+        plain = values.astype(np.float64)
+        bad = np.ma.getmaskarray(found[column]) | ~np.isfinite(plain)
+        if bad.any():
+            problem = f"row {int(np.argmax(bad)) + 1} has a {shown(column)} that is not a finite number"
+            raise FileError(path, problem, "correct the record, or remove it and lower `records` in the study")
+        result[column] = plain
+    return result

@@ -1,0 +1,264 @@
+"""A whole study on one machine: a relay and every party as a process of its own, over loopback.
+
+Every process is the real command (`tpmdp relay`, `tpmdp join`); this module starts them, shows how far they are and
+collects what they say.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from tpmdp.errors import DeadlineError, FileError, InputError, TpmdpError, shown
+from tpmdp.files import replacing
+from tpmdp.identity import read_key, write_key
+from tpmdp.queries.base import Answer
+from tpmdp.release import PartyRelease
+from tpmdp.study import Study
+
+_GRACE_S: Final = 30.0  # past the deadline, for processes to start and stop on a busy machine
+_STOP_S: Final = 5.0
+_DEADLINE_CODE: Final = 3
+
+
+class ChildError(TpmdpError):
+    """A party's process failed; the message is what it said."""
+
+
+@dataclass(eq=False)
+class _Child:
+    """One party's process and what is known of it."""
+
+    name: str
+    process: subprocess.Popen[str]
+    step: str = "starting"
+    sent: int = 0
+    waiting_for: list[str] = field(default_factory=list)
+    outcome: PartyRelease | None = None
+    complaint: str = ""
+    code: int | None = None
+
+
+def run_study(study: Study, data_folder: Path, state: Path) -> list[PartyRelease]:
+    """Run the study with data from `data_folder`/NAME.csv and keys and ledgers in `state`; in the study's order."""
+    files = {member.name: _data_file(data_folder, member.name) for member in study.members if member.records}
+    _make_folder(state)
+    keyed = _with_keys(study, state)
+    study_file = state / "study.toml"
+    with replacing(study_file) as temporary:
+        temporary.write_text(keyed.toml(), encoding="utf-8")
+    if study.seconds_left() <= 0:
+        raise DeadlineError("the deadline of the study has passed: give a later one with --deadline")
+    limit = time.monotonic() + study.seconds_left() + _GRACE_S
+    with _processes() as started, _relay(state, started) as url:
+        children = []
+        for member in study.members:
+            process = _start(_join_command(study_file, member.name, state, files.get(member.name), url), started)
+            children.append(_Child(member.name, process))
+        _follow(children, limit)
+    return [child.outcome for child in children if child.outcome is not None]
+
+
+def _data_file(folder: Path, name: str) -> Path:
+    for suffix in (".csv", ".parquet"):
+        if (folder / (name + suffix)).is_file():
+            return folder / (name + suffix)
+    raise FileError(folder / f"{name}.csv", "does not exist", "put the records there, or name a folder with --data")
+
+
+def _make_folder(state: Path) -> None:
+    try:
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(state, f"cannot be made ({error.strerror})", "choose another --state folder") from None
+
+
+def _with_keys(study: Study, state: Path) -> Study:
+    """Keys from the state folder; those the study lacks are made."""
+    keys = {}
+    for member in study.members:
+        path = state / f"{member.name}.key"
+        if not path.exists():
+            if member.public_key is not None:
+                remedy = f"put its key file at {path}, or leave public_key out to have one made"
+                raise InputError(f"public_key of {member.name}", "(set)", "has no key file here", remedy)
+            write_key(path, Ed25519PrivateKey.generate())
+        public = read_key(path).public_key().public_bytes_raw()
+        if member.public_key not in (None, public):
+            remedy = f"put the right key file at {path}"
+            raise InputError(f"public_key of {member.name}", "(set)", "does not fit its key file", remedy)
+        keys[member.name] = public
+    return study.with_keys(keys)
+
+
+def _join_command(study_file: Path, name: str, state: Path, data: Path | None, url: str) -> list[str]:
+    command = ["join", str(study_file), "--as", name, "--key", str(state / f"{name}.key"), "--relay", url, "--json"]
+    command += ["--ledger", str(state / f"{name}.ledger")]
+    return command + (["--data", str(data)] if data is not None else [])
+
+
+def _start(arguments: list[str], started: list[subprocess.Popen[str]]) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tpmdp", *arguments]
+    process = subprocess.Popen(  # noqa: S603
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+        errors="replace",
+    )
+    started.append(process)
+    return process
+
+
+@contextmanager
+def _processes() -> Iterator[list[subprocess.Popen[str]]]:
+    """Whatever happens, no process outlives us."""
+    started: list[subprocess.Popen[str]] = []
+    try:
+        yield started
+    finally:
+        for process in started:
+            with suppress(OSError):
+                process.terminate()
+        for process in started:
+            try:
+                process.wait(_STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            for stream in (process.stdout, process.stderr):
+                if stream is not None:
+                    stream.close()
+
+
+@contextmanager
+def _relay(state: Path, started: list[subprocess.Popen[str]]) -> Iterator[str]:
+    process = _start(["relay", "--port", "0", "--store", str(state / "relay.sqlite")], started)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    line = process.stdout.readline()
+    if "http" not in line:
+        problem = " ".join(process.stderr.read().split()) or "it ended without a word"
+        raise ChildError(f"the relay did not start ({shown(problem, 300)}): check the --state folder")
+    drain = [threading.Thread(target=stream.read, daemon=True) for stream in (process.stdout, process.stderr)]
+    for thread in drain:
+        thread.start()
+    yield line.split()[-1]
+
+
+# Following ------------------------------------------------------------------------------------------------------------
+
+
+def _follow(children: list[_Child], limit: float) -> None:
+    """Read what the processes say until all are done; the first failure stops the others."""
+    said: queue.Queue[tuple[_Child, str, str]] = queue.Queue()
+    readers = [
+        threading.Thread(target=_read, args=(child, source, said), daemon=True)
+        for child in children
+        for source in ("stdout", "stderr")
+    ]
+    for reader in readers:
+        reader.start()
+    open_streams = len(readers)
+    with _table(children) as refresh:
+        while open_streams:
+            try:
+                child, source, line = said.get(timeout=0.2)
+            except queue.Empty:
+                if time.monotonic() > limit:
+                    slow = ", ".join(one.name for one in children if one.outcome is None)
+                    raise DeadlineError(
+                        f"the deadline passed with no outcome from {slow}: run again to resume"
+                    ) from None
+                continue
+            if line:
+                _note(child, source, line)
+            else:
+                open_streams -= 1
+                if source == "stdout":
+                    child.code = child.process.wait()
+            refresh()
+            _check(children)
+    for reader in readers:
+        reader.join(_STOP_S)
+
+
+def _read(child: _Child, source: str, said: queue.Queue[tuple[_Child, str, str]]) -> None:
+    stream = getattr(child.process, source)
+    with suppress(ValueError, OSError):  # closed under us when all is stopped
+        for line in stream:
+            said.put((child, source, line))
+    said.put((child, source, ""))
+
+
+def _note(child: _Child, source: str, line: str) -> None:
+    if source == "stderr":
+        child.complaint = line.strip().removeprefix("tpmdp: ")
+        return
+    try:
+        told: dict[str, Any] = json.loads(line)
+    except ValueError:
+        return
+    if "outcome" in told:
+        child.outcome = _outcome(told["outcome"])
+        child.step, child.sent, child.waiting_for = "done", child.outcome.bytes_sent, []
+    else:
+        child.step, child.sent, child.waiting_for = told["step"], told["sent"], told["waiting_for"]
+
+
+def _outcome(told: dict[str, Any]) -> PartyRelease:
+    fields = dict(told)
+    for key in ("epsilon", "delta", "spent", "left"):
+        fields[key] = None if told[key] is None else float(told[key])
+    if told["answers"] is not None:
+        fields["answers"] = tuple(Answer(one["query"], one["value"], one["standard_error"]) for one in told["answers"])
+    return PartyRelease(**fields)
+
+
+def _check(children: list[_Child]) -> None:
+    """A party that refused will not come: there is no point in waiting. One that was late speaks for all."""
+    for child in children:
+        if child.code not in (None, 0) and child.complaint:
+            kind = DeadlineError if child.code == _DEADLINE_CODE else ChildError
+            raise kind(f"{child.name}: {child.complaint}")
+    for child in children:
+        if child.code is not None and (child.code != 0 or child.outcome is None):
+            time.sleep(0.2)  # its complaint may still be on the way
+            if not child.complaint and child.code < 0:
+                raise ChildError(f"{child.name}: its process was killed (signal {-child.code}): run again to resume")
+
+
+@contextmanager
+def _table(children: list[_Child]) -> Iterator[Any]:
+    """A live table on a terminal; silence in a pipe."""
+    if not sys.stderr.isatty():
+        yield lambda: None
+        return
+    from rich.console import Console
+    from rich.live import Live
+    from rich.table import Table
+
+    def draw() -> Table:
+        table = Table(title="Parties at work", title_justify="left")
+        for heading in ("party", "step", "waiting for", "bytes sent"):
+            table.add_column(heading, overflow="fold", justify="right" if "bytes" in heading else "left")
+        for child in children:
+            waiting = ", ".join(child.waiting_for[:3]) + (" ..." if len(child.waiting_for) > 3 else "")
+            table.add_row(child.name, child.step, waiting, f"{child.sent:,}" if child.sent else "")
+        return table
+
+    with Live(draw(), console=Console(stderr=True), transient=True, auto_refresh=False) as live:
+        yield lambda: live.update(draw(), refresh=True)

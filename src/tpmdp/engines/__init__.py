@@ -1,0 +1,1 @@
+"""Engines carry a session through: one contract, several ways to move the bytes."""

@@ -1,0 +1,54 @@
+"""The contract of every engine: from the vectors of all parties, noise included, to what each party gets.
+
+Only receivers get the sum; everybody else gets a receipt. An outcome says which guarantee it carries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from tpmdp.protocol.masks import Mask
+from tpmdp.protocol.terms import Terms
+from tpmdp.validate import IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What a session gave: the sum in grid steps by receiver, who got a receipt, and how much each party sent."""
+
+    sums: dict[int, IntArray]
+    receipts: frozenset[int]
+    bytes_sent: tuple[int, ...]
+    guarantee: str
+
+
+class Engine(Protocol):
+    """Runs a session among all its parties."""
+
+    name: str
+
+    def run(
+        self, terms: Terms, identities: Sequence[Ed25519PrivateKey], vectors: Sequence[Mask], deadline_s: float = 60.0
+    ) -> Outcome:
+        """Carry the session through, or raise within the deadline."""
+
+
+def guarantee_text(terms: Terms) -> str:
+    """What a result of these terms promises, in words.
+
+    >>> from tpmdp.planning.grid_plan import plan_on_grid
+    >>> from tpmdp.spec import Spec
+    >>> made = plan_on_grid(Spec(epsilon=[1.0, 2.0], delta=1e-6, threshold=1), bound=1.0)
+    >>> guarantee_text(Terms.of("demo", made, 1.0, (bytes(32), bytes(31) + b"1")))
+    'computational: holds against coalitions of at most 1 party that cannot break X25519, AES-256 and HKDF'
+    """
+    most = int(np.max(terms.spec.threshold))
+    many = f"coalitions of at most {most} {'party' if most == 1 else 'parties'}"
+    if terms.guarantee == "statistical":
+        return f"statistical: holds against {many} of any computing power; pads travel over encrypted channels"
+    return f"computational: holds against {many} that cannot break X25519, AES-256 and HKDF"

@@ -1,0 +1,146 @@
+"""The relay engine on one machine: a relay and every party as processes of their own, over loopback."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any, Final
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from tpmdp.engines.contract import Outcome, guarantee_text
+from tpmdp.engines.relay.client import RelayError
+from tpmdp.errors import DeadlineError
+from tpmdp.protocol.masks import Mask
+from tpmdp.protocol.terms import Terms
+from tpmdp.validate import IntArray
+
+_START_S: Final = 60.0  # for processes to come up on a busy machine
+_SERVE: Final = (
+    "import sys; from pathlib import Path; from tpmdp.engines.relay.server import RelaySettings, serve; "
+    "serve('127.0.0.1', int(sys.argv[2]), Path(sys.argv[1]), RelaySettings(), None, None, "
+    "lambda url: print(url, flush=True))"
+)
+
+
+class _Process:
+    """A Python process that speaks lines; it never outlives us and never keeps us waiting longer than told."""
+
+    def __init__(self, *arguments: str) -> None:
+        command = [sys.executable, *arguments]
+        self._process = subprocess.Popen(  # noqa: S603
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        self._writers: list[threading.Thread] = []
+
+    def write(self, *parts: bytes) -> None:
+        """Hand over bytes without waiting for the process to take them."""
+        writer = threading.Thread(target=_write, args=(self._process.stdin, parts))
+        writer.start()
+        self._writers.append(writer)
+
+    def line(self, seconds: float = _START_S) -> bytes:
+        """Its next line, or nothing if it ends or takes too long."""
+        assert self._process.stdout is not None
+        timer = threading.Timer(seconds, self._process.kill)
+        timer.start()
+        try:
+            return self._process.stdout.readline()
+        finally:
+            timer.cancel()
+
+    def read(self, size: int) -> bytes:
+        """So many bytes after a line."""
+        assert self._process.stdout is not None
+        return self._process.stdout.read(size)
+
+    def stop(self) -> None:
+        """End it."""
+        self._process.kill()
+        self._process.wait()
+        for writer in self._writers:
+            writer.join()
+        for stream in (self._process.stdin, self._process.stdout):
+            with suppress(OSError):
+                assert stream is not None
+                stream.close()
+
+
+def _write(stream: IO[bytes], parts: tuple[bytes, ...]) -> None:
+    with suppress(OSError):  # the process is gone; whoever reads from it finds out
+        for part in parts:
+            stream.write(part)
+        stream.flush()
+
+
+@contextmanager
+def relay_process(store: Path, port: int = 0) -> Iterator[str]:
+    """A relay on loopback in its own process; yields its address."""
+    process = _Process("-c", _SERVE, str(store), str(port))
+    try:
+        line = process.line()
+        if not line.startswith(b"http"):
+            raise RelayError("the relay did not start: look for a full disk or a blocked loopback")
+        yield line.decode().strip()
+    finally:
+        process.stop()
+
+
+class RelayEngine:
+    """The true protocol over HTTP."""
+
+    name = "relay"
+
+    def __init__(self, module: str = "tpmdp.engines.relay.worker", on_go: Callable[[], None] | None = None) -> None:
+        self._module, self._on_go = module, on_go
+        self.seconds = 0.0  # from the word go to the last party done, for benchmarks
+
+    def run(
+        self, terms: Terms, identities: Sequence[Ed25519PrivateKey], vectors: Sequence[Mask], deadline_s: float = 60.0
+    ) -> Outcome:
+        """Start everybody, give the word, and collect what they got."""
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            url = stack.enter_context(relay_process(folder / "relay.sqlite"))
+            workers = []
+            for index in range(terms.count):
+                worker = _Process("-m", self._module)
+                stack.callback(worker.stop)
+                worker.write(_task(terms, index, identities[index], url, deadline_s), vectors[index].tobytes())
+                workers.append(worker)
+            for worker in workers:
+                if b"ready" not in worker.line():
+                    raise RelayError("a party's process did not start: look for a full memory")
+            if self._on_go is not None:
+                self._on_go()
+            began = time.monotonic()
+            for worker in workers:
+                worker.write(b"go\n")
+            told = [_collect(worker, terms, deadline_s + _START_S) for worker in workers]
+            self.seconds = time.monotonic() - began
+        sums = {index: sums for index, (_, sums) in enumerate(told) if sums is not None}
+        receipts = frozenset(index for index, (line, _) in enumerate(told) if line["receipt"])
+        return Outcome(sums, receipts, tuple(int(line["sent"]) for line, _ in told), guarantee_text(terms))
+
+
+def _task(terms: Terms, index: int, identity: Ed25519PrivateKey, url: str, deadline_s: float) -> bytes:
+    key = identity.private_bytes_raw().hex()
+    task = {"terms": terms.canonical(), "index": index, "key": key, "url": url, "deadline_s": deadline_s}
+    return json.dumps(task).encode() + b"\n"
+
+
+def _collect(worker: _Process, terms: Terms, seconds: float) -> tuple[dict[str, Any], IntArray | None]:
+    line = json.loads(worker.line(seconds) or b'{"error": "a party was lost: run again", "kind": "RelayError"}')
+    if "error" in line:
+        raise (DeadlineError if line["kind"] == "DeadlineError" else RelayError)(line["error"])
+    if not line["sum"]:
+        return line, None
+    return line, np.frombuffer(worker.read(8 * terms.grid.dimension), dtype="<i8").astype(np.int64)

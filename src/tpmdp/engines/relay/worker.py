@@ -1,0 +1,54 @@
+"""One party of the relay engine as a process of its own: reads its task from standard input, writes what it got.
+
+A task is one line of JSON and the raw vector. The line is a secret: it holds the party's key, which is why it travels
+through a pipe and not through arguments, environment or files.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from tpmdp.engines.relay.client import Mailbox, drive
+from tpmdp.errors import TpmdpError
+from tpmdp.protocol.masks import word_type
+from tpmdp.protocol.party import FreshSecrets, Party
+from tpmdp.protocol.terms import Terms
+
+
+def main() -> None:
+    """Say ready, wait for the word go, run, and report on standard output."""
+    task = json.loads(sys.stdin.buffer.readline())
+    terms = Terms.parse(task["terms"])
+    vector = np.frombuffer(sys.stdin.buffer.read(terms.words_bytes), dtype=word_type(terms.grid.word))
+    identity = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(task["key"]))
+    index, deadline_s = int(task["index"]), float(task["deadline_s"])
+    party = Party(terms, index, identity, vector, FreshSecrets())
+    _write({"ready": index})
+    if not sys.stdin.buffer.readline():
+        return  # the engine is gone
+    started = time.monotonic()
+    try:
+        with Mailbox(task["url"], terms, index, identity, started + deadline_s) as mailbox:
+            drive(party, mailbox, started + deadline_s, False, lambda *_: None)
+            sent = mailbox.bytes_sent
+    except TpmdpError as error:
+        _write({"error": str(error), "kind": type(error).__name__})
+        return
+    _write({"sent": sent, "receipt": party.receipt, "sum": party.result is not None})
+    if party.result is not None:
+        sys.stdout.buffer.write(party.result.astype("<i8").tobytes())
+        sys.stdout.buffer.flush()
+
+
+def _write(line: dict[str, object]) -> None:
+    sys.stdout.buffer.write(json.dumps(line).encode() + b"\n")
+    sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,344 @@
+"""The only orchestrator: reserve, run, settle. For one party among many (`join`) or for all in one process (`release`).
+
+The charge is durable, together with the noisy vector, before the first message leaves. Whoever resumes a session finds
+that vector in the ledger and sends it again; nobody draws noise twice for one session.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from tpmdp.composition import epsilon_of
+from tpmdp.engines.contract import Engine, guarantee_text
+from tpmdp.engines.memory import MemoryEngine
+from tpmdp.errors import DeadlineError, FileError, InputError
+from tpmdp.ledger import Charge, Ledger, LedgerError
+from tpmdp.noise.discrete_gaussian import discrete_gaussian
+from tpmdp.noise.source import NoiseSource, system_source, unexpanded_source
+from tpmdp.protocol.masks import Mask, to_words, word_type
+from tpmdp.protocol.party import KEY_BYTES, Party, check_identity
+from tpmdp.protocol.terms import Terms
+from tpmdp.queries.base import Answer, Table
+from tpmdp.study import Study
+from tpmdp.validate import IntArray
+
+SALT_BYTES: Final = 32
+
+
+@dataclass(frozen=True)
+class PartyRelease:
+    """What a session gave one party, what it cost it, and which guarantee it carries.
+
+    `answers` is None for a party that is no receiver: it has a receipt. `epsilon` is the real cost at the party's
+    delta; `spent` and `left` are its ledger's (None without one).
+    """
+
+    party: str
+    answers: tuple[Answer, ...] | None
+    guarantee: str
+    epsilon: float
+    delta: float
+    spent: float | None
+    left: float | None
+    bytes_sent: int
+    attempt: int
+    again: bool = False  # the session was finished before; nothing was sent or charged
+
+
+@dataclass(frozen=True)
+class Release:
+    """What a session gave all parties, by name."""
+
+    parties: Mapping[str, PartyRelease]
+
+    @property
+    def answers(self) -> tuple[Answer, ...]:
+        """The answers; every receiver has the same."""
+        return next(one.answers for one in self.parties.values() if one.answers is not None)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Prepared:
+    """A party ready to run: charged, with its noisy vector on the disk."""
+
+    terms: Terms
+    index: int
+    vector: Mask
+
+
+def charge_of(terms: Terms, index: int) -> Charge:
+    """What the session costs the party: the protection it really has, not the budget it offered."""
+    mu, closeness = terms.charge(index)
+    return Charge(mu, closeness, float(terms.spec.epsilon[index]), float(terms.spec.delta[index]))
+
+
+def noise_source(terms: Terms) -> NoiseSource:
+    """Secure random bits of the kind the guarantee needs."""
+    return unexpanded_source() if terms.guarantee == "statistical" else system_source()
+
+
+def noisy_vector(terms: Terms, index: int, encoded: IntArray, source: NoiseSource) -> Mask:
+    """The party's vector on the grid with its share of noise; refuses a seeded source.
+
+    >>> from tpmdp import Spec
+    >>> from tpmdp.noise.source import seeded_source
+    >>> from tpmdp.planning.grid_plan import plan_on_grid
+    >>> made = plan_on_grid(Spec(epsilon=[1.0, 2.0], delta=1e-6, threshold=1), bound=1.0)
+    >>> terms = Terms.of("demo", made, 1.0, (bytes(32), bytes(31) + b"1"))
+    >>> noisy_vector(terms, 0, np.array([0]), seeded_source(1))
+    Traceback (most recent call last):
+        ...
+    tpmdp.errors.InputError: noise source = seeded must be secure for a release: use system_source()
+    """
+    if not source.secure:
+        raise InputError("noise source", "seeded", "must be secure for a release", "use system_source()")
+    noise = discrete_gaussian(int(terms.sigma[index]), terms.grid.dimension, source)
+    return to_words(encoded + noise, terms.grid.word)
+
+
+def _fingerprint(salt: bytes, encoded: IntArray) -> bytes:
+    """Tells changed data from the same; salted, and kept where only the party can read it."""
+    return hashlib.blake2b(encoded.astype("<i8").tobytes(), key=salt, digest_size=32).digest()
+
+
+def _check_same(study: Study, terms: Terms, encoded: IntArray, kept: Mapping[str, bytes]) -> None:
+    """A session goes on only with the same plan and data: anything else is a new session with a new charge."""
+    remedy = f"set session = {study.session + 1} for a new session, which is charged anew"
+    if kept["plan"] != terms.plan_hash:
+        raise InputError("study", study.label, "was begun with another plan, query or party set", remedy)
+    if kept["data"] != _fingerprint(kept["salt"], encoded):
+        raise InputError("data", study.label, "was begun with other data", remedy)
+
+
+def prepare(study: Study, terms: Terms, name: str, table: Table, ledger: Ledger) -> Prepared:
+    """Reserve the charge and fix the noise, in one transaction; a resumed session gets what was fixed first."""
+    index = study.index(name)
+    terms.check(index)
+    encoded = _encode(study, terms, name, table)
+    if ledger.status(terms.session) == "reserved":
+        kept: Mapping[str, bytes] = ledger.kept(terms.session)
+    else:
+        salt = os.urandom(SALT_BYTES)
+        private = {
+            "plan": terms.plan_hash,
+            "salt": salt,
+            "data": _fingerprint(salt, encoded),
+            "vector": noisy_vector(terms, index, encoded, noise_source(terms)).tobytes(),
+        }
+        kept = ledger.reserve(terms.session, study.label, charge_of(terms, index), study.unit, private).private
+    _check_same(study, terms, encoded, kept)
+    vector = np.frombuffer(kept["vector"], dtype=word_type(terms.grid.word))
+    return Prepared(terms, index, vector)
+
+
+def _encode(study: Study, terms: Terms, name: str, table: Table) -> IntArray:
+    index = study.index(name)
+    return terms.grid.encode(study.statistic(name, table), float(terms.bounds[index]))
+
+
+def check_ready(study: Study, name: str, identity: Ed25519PrivateKey, table: Table) -> Terms:
+    """The terms, if this party may sign them and has fitting key and data; nothing is charged or written."""
+    terms = study.terms()
+    index = study.index(name)
+    check_identity(terms, index, identity)
+    terms.check(index)
+    _encode(study, terms, name, table)
+    return terms
+
+
+class LedgerSecrets:
+    """Keys and pads of the attempts, kept in the ledger until the session is settled."""
+
+    def __init__(self, ledger: Ledger, session: bytes) -> None:
+        self._ledger, self._session = ledger, session
+
+    def key(self, attempt: int) -> bytes:
+        """The private key of the attempt."""
+        return self._ledger.keep(self._session, f"key {attempt}", os.urandom(KEY_BYTES))
+
+    def pad(self, attempt: int, other: int, size: int) -> bytes:
+        """The pad shared with a neighbour."""
+        return self._ledger.keep(self._session, f"pad {attempt} {other}", os.urandom(size))
+
+    def last_attempt(self) -> tuple[int, bool]:
+        """The highest attempt begun, and whether it failed."""
+        kept = self._ledger.kept(self._session)
+        attempts = [int(name.removeprefix("key ")) for name in kept if name.startswith("key ")]
+        last = max(attempts, default=1)
+        return last, f"failed {last}" in kept
+
+    def note_failure(self, attempt: int) -> None:
+        """The next try must use fresh keys."""
+        self._ledger.keep(self._session, f"failed {attempt}", b"1")
+
+    def __repr__(self) -> str:
+        return "LedgerSecrets()"
+
+
+def join(
+    study: Study,
+    name: str,
+    identity: Ed25519PrivateKey,
+    table: Table,
+    ledger: Ledger,
+    relay: str,
+    *,
+    certificate_authority: Path | None = None,
+    watch: Any = None,
+    terms: Terms | None = None,
+) -> PartyRelease:
+    """Take part in a study as one party, through a relay; resumes a session that was begun.
+
+    Raises DeadlineError, which names who was missing, when the study's deadline passes.
+    """
+    deadline = time.monotonic() + study.seconds_left()
+    agreed = study.terms() if terms is None else terms
+    if ledger.status(agreed.session) == "settled":
+        return _told_again(study, agreed, name, table, ledger)
+    if deadline <= time.monotonic():
+        raise DeadlineError("the deadline of the study has passed: join with a later one")
+    try:
+        return _take_part(study, agreed, name, identity, table, ledger, relay, deadline, certificate_authority, watch)
+    except LedgerError:
+        if ledger.status(agreed.session) == "settled":  # another process of this party was faster
+            return _told_again(study, agreed, name, table, ledger)
+        raise
+
+
+def _take_part(
+    study: Study,
+    terms: Terms,
+    name: str,
+    identity: Ed25519PrivateKey,
+    table: Table,
+    ledger: Ledger,
+    relay: str,
+    deadline: float,
+    certificate_authority: Path | None,
+    watch: Any,
+) -> PartyRelease:
+    from tpmdp.engines.relay.client import Mailbox, drive
+
+    prepared = prepare(study, terms, name, table, ledger)
+    secrets = LedgerSecrets(ledger, terms.session)
+    attempt, failed = secrets.last_attempt()
+    party = Party(terms, prepared.index, identity, prepared.vector, secrets, attempt)
+    with Mailbox(relay, terms, prepared.index, identity, deadline, certificate_authority) as mailbox:
+        try:
+            drive(party, mailbox, deadline, failed, watch or (lambda *_: None))
+        except DeadlineError:
+            secrets.note_failure(party.attempt)
+            raise
+        sent = mailbox.bytes_sent
+    return _settle(study, terms, party.index, party.result, party.attempt, sent, ledger)
+
+
+def _settle(
+    study: Study, terms: Terms, index: int, result: IntArray | None, attempt: int, sent: int, ledger: Ledger
+) -> PartyRelease:
+    answers = None if result is None else tuple(study.answers(terms, result))
+    told = _party_release(terms, index, answers, attempt, sent)
+    kept = ledger.kept(terms.session)
+    if ledger.status(terms.session) == "settled":  # another process of this party was faster
+        return _with_ledger(told, ledger)
+    keep = {"plan": kept["plan"], "salt": kept["salt"], "data": kept["data"], "told": json.dumps(asdict(told)).encode()}
+    ledger.settle(terms.session, "receipt" if answers is None else "answer", keep)
+    return _with_ledger(told, ledger)
+
+
+def _party_release(
+    terms: Terms, index: int, answers: tuple[Answer, ...] | None, attempt: int, sent: int
+) -> PartyRelease:
+    delta = float(terms.spec.delta[index])
+    epsilon = float(np.asarray(epsilon_of(terms.charge(index)[0], delta)))
+    name = terms.spec.name(index)
+    return PartyRelease(name, answers, guarantee_text(terms), epsilon, delta, None, None, sent, attempt)
+
+
+def _with_ledger(told: PartyRelease, ledger: Ledger, again: bool = False) -> PartyRelease:
+    spent = ledger.spent()
+    fields = {**vars(told), "spent": spent.epsilon, "left": spent.left, "again": again}
+    return PartyRelease(**fields)
+
+
+def _told_again(study: Study, terms: Terms, name: str, table: Table, ledger: Ledger) -> PartyRelease:
+    kept = ledger.kept(terms.session)
+    _check_same(study, terms, _encode(study, terms, name, table), kept)
+    fields = json.loads(kept["told"])
+    if fields["answers"] is not None:
+        fields["answers"] = tuple(Answer(**answer) for answer in fields["answers"])
+    return _with_ledger(PartyRelease(**fields), ledger, again=True)
+
+
+def release(
+    study: Study,
+    tables: Mapping[str, Table],
+    ledgers: Mapping[str, Ledger] | None = None,
+    engine: Engine | None = None,
+) -> Release:
+    """Run a whole study in this process: for trying things out, and where one machine holds all the data.
+
+    `tables` are columns by party. Keys are made for the occasion. With `ledgers` every party is charged.
+
+    >>> parties = [{"name": "bank", "epsilon": 1, "records": 2}, {"name": "lab", "epsilon": 2, "records": 1}]
+    >>> query = {"name": "old", "kind": "count", "column": "age", "at_least": 65}
+    >>> study = Study.parse({"name": "demo", "delta": 1e-6, "threshold": 1, "receivers": ["bank"],
+    ...                      "parties": parties, "queries": [query]})
+    >>> found = release(study, {"bank": {"age": np.array([70.0, 20.0])}, "lab": {"age": np.array([66.0])}})
+    >>> found.answers[0].query, found.parties["lab"].answers
+    ('old', None)
+    """
+    names = [member.name for member in study.members]
+    for name in names:
+        if name not in tables and study.members[study.index(name)].records:
+            raise InputError("tables", ", ".join(tables), f"has no data of {name}", "give columns for every party")
+    identities = [Ed25519PrivateKey.generate() for _ in names]
+    keys = [identity.public_key().public_bytes_raw() for identity in identities]
+    terms = study.with_keys(dict(zip(names, keys, strict=True))).terms()
+    vectors = []
+    for index, name in enumerate(names):
+        table = tables.get(name, {})
+        if ledgers is not None:
+            vectors.append(prepare(study, terms, name, table, ledgers[name]).vector)
+        else:
+            vectors.append(noisy_vector(terms, index, _encode(study, terms, name, table), noise_source(terms)))
+    used: Engine = engine or MemoryEngine()
+    left = max(1.0, study.seconds_left())
+    outcome = used.run(terms, identities, vectors, left)
+    found = {}
+    for index, name in enumerate(names):
+        result, sent = outcome.sums.get(index), outcome.bytes_sent[index]
+        if ledgers is not None:
+            one = _settle(study, terms, index, result, 1, sent, ledgers[name])
+        else:
+            answers = None if result is None else tuple(study.answers(terms, result))
+            one = _party_release(terms, index, answers, 1, sent)
+        found[name] = PartyRelease(**{**vars(one), "guarantee": outcome.guarantee})
+    return Release(found)
+
+
+def open_or_create_ledger(path: Path, study: Study, name: str) -> Ledger:
+    """The party's ledger; a new one is limited to the budget the party has in this study."""
+    if not path.exists() or (path.is_file() and not path.stat().st_size):
+        member = study.members[study.index(name)]
+        try:
+            return Ledger.create(path, name, member.epsilon, member.delta, study.unit)
+        except FileError:
+            if not path.exists() or not path.stat().st_size:  # otherwise another process of the party was faster
+                raise
+    ledger = Ledger.open(path)
+    if ledger.party != name:
+        party = ledger.party
+        ledger.close()
+        raise InputError("--ledger", str(path), f"belongs to {party}, not {name}", "give the party's own ledger")
+    return ledger

@@ -1,0 +1,86 @@
+"""One battery for every engine: the same sum as the ideal one, to receivers only, whatever the shape of the study."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.protocol.sessions import World
+from tpmdp import InputError
+from tpmdp.engines.contract import Engine, Outcome
+from tpmdp.engines.ideal import IdealEngine
+from tpmdp.engines.memory import MemoryEngine
+from tpmdp.engines.relay.engine import RelayEngine
+from tpmdp.errors import DeadlineError, TpmdpError
+from tpmdp.protocol.masks import to_words
+from tpmdp.protocol.terms import Guarantee
+
+ENGINES: list[Engine] = [IdealEngine(), MemoryEngine(), RelayEngine()]
+SHAPES: list[tuple[int, int, Any, Guarantee, int]] = [
+    (2, 1, "all", "computational", 1),
+    (2, 0, [1], "computational", 3),
+    (3, 2, [2], "statistical", 7),
+    (5, 2, [0, 4], "computational", 20_000),
+    (5, 4, [1, 2, 3], "statistical", 300),
+]
+
+
+@pytest.fixture(params=ENGINES, ids=lambda engine: engine.name)
+def engine(request: pytest.FixtureRequest) -> Engine:
+    found: Engine = request.param
+    return found
+
+
+def run(engine: Engine, world: World) -> Outcome:
+    return engine.run(world.terms, world.identities, world.vectors, 60.0)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_receivers_get_the_sum_and_everybody_else_a_receipt(engine: Engine, shape: Any) -> None:
+    world = World(*shape)
+    outcome = run(engine, world)
+    receivers = set(np.flatnonzero(world.terms.spec.receivers).tolist())
+    assert set(outcome.sums) == receivers
+    assert outcome.receipts == set(range(world.terms.count)) - receivers
+    for total in outcome.sums.values():
+        assert total.tolist() == world.total
+
+
+def test_the_extremes_of_the_word_add_up(engine: Engine) -> None:
+    world = World(3, 1, [0], dimension=2)
+    world.inputs = np.array([[2**30, -(2**30)], [2**29, -(2**29)], [-1, 1]])
+    world.vectors = [to_words(row, world.terms.grid.word) for row in world.inputs]
+    assert run(engine, world).sums[0].tolist() == world.total
+
+
+def test_an_outcome_says_which_guarantee_it_carries(engine: Engine) -> None:
+    for guarantee in ("computational", "statistical"):
+        world = World(3, 1, [0], guarantee)
+        text = run(engine, world).guarantee
+        assert text.startswith("none: a trusted adder" if engine.name == "ideal" else guarantee)
+
+
+def test_a_plan_that_breaks_a_budget_is_not_run(engine: Engine) -> None:
+    world = World(3, 1, [0])
+    world.terms = dataclasses.replace(world.terms, sigma=world.terms.sigma // 2)
+    with pytest.raises(InputError if engine.name != "relay" else TpmdpError):
+        run(engine, world)
+
+
+def test_two_sessions_share_nothing(engine: Engine) -> None:
+    one, two = World(3, 1, [0], label="one"), World(3, 1, [0], label="two", seed=5)
+    assert run(engine, one).sums[0].tolist() == one.total
+    assert run(engine, two).sums[0].tolist() == two.total
+
+
+def test_what_a_party_sends_follows_the_threshold_not_the_number_of_parties() -> None:
+    sent = [run(MemoryEngine(), World(count, 2, [0], dimension=100)).bytes_sent[1] for count in (5, 10, 20)]
+    assert sent[0] == sent[1] == sent[2]
+
+
+def test_a_deadline_that_cannot_be_met_is_an_error_and_not_a_wait() -> None:
+    with pytest.raises(DeadlineError, match="deadline"):
+        MemoryEngine().run(World(5, 2).terms, World(5, 2).identities, World(5, 2).vectors, deadline_s=-1.0)

@@ -1,0 +1,209 @@
+"""A consortium for fault tests: real files, a real relay and real party processes that a test can harm."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tpmdp.identity import public_text, read_key, write_key
+from tpmdp.ledger import Ledger
+from tpmdp.protocol.terms import Terms
+from tpmdp.study import Study
+
+NAMES = ("north", "south", "lab")  # north leads, lab receives too, south gets a receipt
+RECORDS = {"north": [70, 20, 66, 41], "south": [65, 10, 99], "lab": [80, 64]}
+TRUTH = 5  # ages of at least 65
+SABOTEUR = Path(__file__).with_name("saboteur.py")
+START_S = 60.0
+
+
+@dataclass
+class Ended:
+    code: int
+    lines: list[dict[str, Any]]
+    errors: str
+
+    @property
+    def outcome(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.lines[-1]["outcome"]
+        return found
+
+
+class Consortium:
+    """Three parties in a folder."""
+
+    def __init__(self, folder: Path, guarantee: str = "computational", **changes: Any) -> None:
+        self.folder = folder
+        self.processes: list[subprocess.Popen[str]] = []
+        self.port = free_port()
+        self.study_file = folder / "study.toml"
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+        for name, ages in RECORDS.items():
+            self.data(name).write_text("age\n" + "\n".join(map(str, ages)) + "\n")
+            write_key(self.key(name), Ed25519PrivateKey.generate())
+        document: dict[str, Any] = {
+            "name": "faults",
+            "threshold": 1,
+            "receivers": ["north", "lab"],
+            "delta": 1e-6,
+            "guarantee": guarantee,
+            "deadline": "60s",
+            "parties": [
+                {
+                    "name": name,
+                    "epsilon": 1.0 + place,
+                    "records": len(RECORDS[name]),
+                    "public_key": public_text(read_key(self.key(name))),
+                }
+                for place, name in enumerate(NAMES)
+            ],
+            "queries": [{"name": "old", "kind": "count", "column": "age", "at_least": 65}],
+            **changes,
+        }
+        self.study = Study.parse(document)
+        self.study_file.write_text(self.study.toml())
+
+    def __enter__(self) -> Consortium:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+            for stream in (process.stdout, process.stderr):
+                if stream is not None:
+                    stream.close()
+
+    # Files
+
+    def key(self, name: str) -> Path:
+        return self.folder / f"{name}.key"
+
+    def data(self, name: str) -> Path:
+        return self.folder / f"{name}.csv"
+
+    def ledger_file(self, name: str) -> Path:
+        return self.folder / f"{name}.ledger"
+
+    @property
+    def store(self) -> Path:
+        return self.folder / "relay.sqlite"
+
+    @property
+    def terms(self) -> Terms:
+        return self.study.terms()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    # Processes
+
+    def start(self, *arguments: str, harm: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+        program = [str(SABOTEUR), *harm, "--"] if harm else ["-m", "tpmdp"]
+        process = subprocess.Popen(
+            [sys.executable, *program, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.processes.append(process)
+        return process
+
+    def relay(self, *harm: str) -> subprocess.Popen[str]:
+        arguments = ["relay", "--port", str(self.port), "--store", str(self.store)]
+        process = self.start(*arguments, harm=harm)
+        assert process.stdout is not None
+        assert "listening" in process.stdout.readline(), process.stderr.read() if process.stderr else ""
+        return process
+
+    def join(self, name: str, *more: str, harm: tuple[str, ...] = (), study: Path | None = None) -> Any:
+        arguments = ["join", str(study or self.study_file), "--as", name, "--key", str(self.key(name))]
+        arguments += ["--data", str(self.data(name)), "--relay", self.url, "--json", *more]
+        return self.start(*arguments, harm=harm)
+
+    def join_all(self, *more: str) -> list[subprocess.Popen[str]]:
+        return [self.join(name, *more) for name in NAMES]
+
+    # What must hold whatever happened
+
+    def check_ledgers(self) -> None:
+        """Whoever sent a message was charged, once, and no ledger is damaged."""
+        senders = self.senders()
+        for place, name in enumerate(NAMES):
+            if not self.ledger_file(name).exists():
+                assert place not in senders
+                continue
+            with Ledger.open(self.ledger_file(name)) as ledger:
+                ledger.verify()
+                reserved = [entry for entry in ledger.entries() if entry.kind == "reserve"]
+                session = self.terms.session.hex()
+                count = sum(entry.session == session for entry in reserved)
+                assert count == 1 if place in senders else count <= 1
+                if count:
+                    assert ledger.spent().mu >= self.terms.charge(place)[0]
+
+    def senders(self) -> set[int]:
+        """The parties whose messages the relay holds, read straight from its file."""
+        import sqlite3
+
+        if not self.store.exists():
+            return set()
+        connection = sqlite3.connect(self.store)
+        try:
+            return {row[0] for row in connection.execute("SELECT DISTINCT sender FROM messages")}
+        finally:
+            connection.close()
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def ended(process: subprocess.Popen[str], seconds: float = 100.0) -> Ended:
+    """How a process ended; one that hangs fails the test. No process may ever show a traceback."""
+    out, errors = process.communicate(timeout=seconds)
+    assert "Traceback" not in errors, errors
+    lines = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    return Ended(process.returncode, lines, errors)
+
+
+def check_answers(told: dict[str, Ended], study: Study) -> float:
+    """Receivers agree on a noisy answer, everybody else has a receipt; returns the answer."""
+    for name, one in told.items():
+        assert one.code == 0, (name, one.errors)
+    answers = [told[name].outcome["answers"] for name in ("north", "lab")]
+    assert answers[0] == answers[1]
+    assert told["south"].outcome["answers"] is None
+    value: float = answers[0][0]["value"]
+    error = answers[0][0]["standard_error"]
+    assert value != TRUTH, "noise is missing"
+    assert abs(value - TRUTH) < 8 * error
+    assert error > 4.0  # epsilon 1 at delta 1e-6 needs 4.2
+    del study
+    return value
+
+
+def wait_for(url: str) -> None:
+    end = time.monotonic() + START_S
+    while True:
+        try:
+            httpx.get(url + "/v1/health")
+            return
+        except httpx.TransportError:
+            assert time.monotonic() < end
+            time.sleep(0.05)

@@ -1,0 +1,362 @@
+"""Attacks by relay, strangers and parties: a session is finished rightly or refused, never answered wrongly."""
+
+from __future__ import annotations
+
+import dataclasses
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from tests.faults.consortium import NAMES, Consortium, check_answers, ended
+from tests.faults.evil_relay import EvilRelay, FlipOnce, join
+from tpmdp.engines.relay.wire import frame
+from tpmdp.identity import read_key
+from tpmdp.ledger import Ledger
+from tpmdp.protocol.channel import open_sealed
+from tpmdp.protocol.messages import EVERYONE, Kind, Message, MessageError, decode, encode
+from tpmdp.protocol.messages import verify as verify_signature
+
+Batch = list[tuple[int, bytes]]
+
+
+def old_messages(folder: Path) -> list[bytes]:
+    """Everything that was sent in a session that finished."""
+    folder.mkdir()
+    with Consortium(folder) as consortium:
+        consortium.relay()
+        for process in consortium.join_all():
+            assert ended(process).code == 0
+        connection = sqlite3.connect(consortium.store)
+        rows = connection.execute("SELECT data FROM messages ORDER BY number").fetchall()
+        connection.close()
+        return [row[0] for row in rows]
+
+
+def attack_with(mode: str, replayed: list[bytes]) -> Callable[[Batch], bytes]:
+    attacks: dict[str, Callable[[Batch], bytes]] = {
+        "bit flips": FlipOnce(),
+        "duplicates": lambda batch: join(batch) + join(batch) + join(batch[::-1]),
+        "reversed order": lambda batch: join(batch[::-1]),
+        "replays of another session": lambda batch: b"".join(map(frame, replayed)) + join(batch),
+        "wrong type": lambda batch: frame(b"<html>" * 50) + frame(b"") + join(batch),
+        "truncated messages": lambda batch: join([(0, data[:-1]) for _, data in batch]) + join(batch),
+    }
+    return attacks[mode]
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [
+        "bit flips",
+        "duplicates",
+        "reversed order",
+        "replays of another session",
+        "wrong type",
+        "truncated messages",
+    ],
+)
+def test_a_relay_that_adds_rubbish_changes_nothing(tmp_path: Path, mode: str) -> None:
+    replayed = old_messages(tmp_path / "old") if mode.startswith("replays") else []
+    (tmp_path / "new").mkdir()
+    with Consortium(tmp_path / "new") as consortium:
+        consortium.relay()
+        with EvilRelay(consortium.url, attack_with(mode, replayed)) as evil:
+            processes = {name: consortium.join(name, "--relay", evil.url) for name in NAMES}
+            told = {name: ended(process) for name, process in processes.items()}
+        check_answers(told, consortium.study)
+        consortium.check_ledgers()
+
+
+@pytest.mark.parametrize(
+    ("mode", "attack"),
+    [
+        ("cut frames", lambda batch: join(batch)[:-1]),
+        ("100 megabytes", lambda batch: join(batch) + bytes(100_000_000)),
+        ("a web page", lambda _: b"<html>not a relay</html>" * 10),
+    ],
+)
+def test_a_relay_that_sends_nonsense_is_left_in_good_order(
+    tmp_path: Path, mode: str, attack: Callable[[Batch], bytes]
+) -> None:
+    del mode
+    with Consortium(tmp_path) as consortium:
+        consortium.relay()
+        with EvilRelay(consortium.url, attack) as evil:
+            processes = [consortium.join(name, "--relay", evil.url, "--deadline", "20s") for name in NAMES]
+            told = [ended(process) for process in processes]
+        assert all(one.code in (2, 3) and one.errors.count("\n") == 1 for one in told)
+        assert any("the relay sent" in one.errors for one in told)
+        consortium.check_ledgers()
+        # With an honest relay the very same session is finished.
+        again = {name: ended(process) for name, process in zip(NAMES, consortium.join_all(), strict=True)}
+        check_answers(again, consortium.study)
+        consortium.check_ledgers()
+
+
+def test_a_party_with_another_plan_is_named_and_nothing_is_computed(tmp_path: Path) -> None:
+    with Consortium(tmp_path) as consortium:
+        consortium.relay()
+        members = tuple(dataclasses.replace(m, epsilon=m.epsilon * 2) for m in consortium.study.members)
+        other = tmp_path / "other.toml"
+        other.write_text(dataclasses.replace(consortium.study, members=members).toml())
+        processes = [consortium.join("north"), consortium.join("south"), consortium.join("lab", study=other)]
+        told = [ended(process) for process in processes]
+        assert [one.code for one in told] == [2, 2, 2]
+        for one in told[:2]:
+            assert "lab signed another study or plan" in one.errors
+        kinds = {kind for kind, _ in stored_kinds(consortium)}
+        assert kinds <= {Kind.AGREE, Kind.KEYS}
+
+
+def stored_kinds(consortium: Consortium) -> list[tuple[int, bytes]]:
+    connection = sqlite3.connect(consortium.store)
+    rows = connection.execute("SELECT kind, data FROM messages ORDER BY number").fetchall()
+    connection.close()
+    return rows
+
+
+def test_a_party_that_equivocates_is_named(tmp_path: Path) -> None:
+    """lab signs a second key message with other contents, and a relay that plays along delivers both."""
+    with Consortium(tmp_path) as consortium:
+        consortium.relay()
+        identity, terms = read_key(consortium.key("lab")), consortium.terms
+        body = X25519PrivateKey.generate().public_key().public_bytes_raw()
+        second = encode(Message(Kind.KEYS, 1, 2, EVERYONE, terms.session, terms.plan_hash, body), identity)
+        with EvilRelay(consortium.url, lambda batch: join(batch) + frame(second, 10**9)) as evil:
+            processes = [consortium.join(name, "--relay", evil.url) for name in ("north", "south")]
+            processes.append(consortium.join("lab"))
+            told = [ended(process) for process in processes[:2]]
+        assert all(one.code == 2 and "lab sent two different KEYS messages" in one.errors for one in told)
+        consortium.check_ledgers()
+
+
+def test_the_relay_and_colluding_non_receivers_see_ciphertext_keys_and_signatures_only(tmp_path: Path) -> None:
+    """Every message at the relay is one of: an empty agreement, a public key, a digest, or a sealed box that opens
+    with the addressee's key and with no other key that the colluders hold."""
+    with Consortium(tmp_path, "statistical") as consortium:
+        consortium.relay()
+        processes = {name: consortium.join(name, harm=("kill:before:Ledger.settle:1",)) for name in NAMES}
+        for process in processes.values():
+            process.communicate(timeout=100)
+        terms, rows = consortium.terms, stored_kinds(consortium)
+        keys: dict[int, X25519PrivateKey] = {}
+        vectors = {}
+        for place, name in enumerate(NAMES):
+            with Ledger.open(consortium.ledger_file(name)) as ledger:
+                kept = ledger.kept(terms.session)
+                keys[place] = X25519PrivateKey.from_private_bytes(kept["key 1"])
+                vectors[place] = kept["vector"]
+        public = {place: key.public_key().public_bytes_raw() for place, key in keys.items()}
+        sealed = 0
+        for _, data in rows:
+            message = decode(data)
+            verify_signature(data, terms.roster[message.sender])
+            if message.kind == Kind.AGREE:
+                assert message.body == b""
+            elif message.kind == Kind.KEYS:
+                assert message.body == public[message.sender]
+            elif message.kind == Kind.RECEIPT:
+                assert message.body == submission_digest(rows, message.recipient, terms.roster)
+            else:
+                sealed += 1
+                assert open_sealed(keys[message.recipient], public[message.sender], message)
+                for other in set(keys) - {message.recipient, message.sender}:
+                    for claimed in public.values():
+                        with pytest.raises(MessageError):
+                            open_sealed(keys[other], claimed, message)
+        assert sealed == 3 + 2 + 1  # pads, submissions, the result
+        stored = consortium.store.read_bytes() + wal(consortium.store)
+        for place, name in enumerate(NAMES):
+            if terms.sigma[place]:  # otherwise it is four well-known bytes, which any file holds somewhere
+                assert vectors[place] not in stored
+            assert keys[place].private_bytes_raw() not in stored
+            assert read_key(consortium.key(name)).private_bytes_raw() not in stored
+            assert name.encode() not in stored
+        assert b"faults" not in stored
+
+
+def submission_digest(rows: list[tuple[int, bytes]], sender: int, roster: tuple[bytes, ...]) -> bytes:
+    data = next(data for kind, data in rows if kind == Kind.SUBMIT and decode(data).sender == sender)
+    return verify_signature(data, roster[sender])
+
+
+def wal(store: Path) -> bytes:
+    path = store.with_name(store.name + "-wal")
+    return path.read_bytes() if path.exists() else b""
+
+
+# Studies and names ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "/etc/passwd", ".hidden", "x" * 80, "", "a b", "a\nb", "con..", "ü"])
+def test_a_name_that_could_be_a_path_is_refused(tmp_path: Path, name: str) -> None:
+    with Consortium(tmp_path) as consortium:
+        study = tmp_path / "bad.toml"
+        import json
+
+        study.write_text(consortium.study_file.read_text().replace('"lab"', json.dumps(name)))
+        before = sorted(tmp_path.rglob("*"))
+        for arguments in (["run", str(study)], ["keygen", name]):
+            one = ended(consortium.start(*arguments))
+            assert one.code == 2
+            assert one.errors.count("\n") == 1
+        assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_wrong_key_or_party_is_refused_before_anything_is_charged(tmp_path: Path) -> None:
+    with Consortium(tmp_path) as consortium:
+        consortium.relay()
+        one = ended(consortium.join("lab", "--key", str(consortium.key("south"))))
+        assert one.code == 2
+        assert "does not fit its public key" in one.errors
+        assert ended(consortium.join("north", "--as", "nobody")).code == 2
+        assert consortium.senders() == set()
+        assert [path.name for path in tmp_path.glob("*.ledger")] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("age\n70\n20\n66\n", "must be the number the study states (4)"),
+        ("age\n70\n20\n66\nabc\n", "line 5 has a age that is not a finite number"),
+        ("age\n70\n20\n66\nnan\n", "not a finite number"),
+        ("years\n70\n20\n66\n41\n", "has no column age"),
+        ("", "has no column age"),
+    ],
+)
+def test_bad_data_is_refused_before_anything_is_charged(tmp_path: Path, text: str, message: str) -> None:
+    with Consortium(tmp_path) as consortium:
+        consortium.data("north").write_text(text)
+        one = ended(consortium.join("north", "--relay", "http://127.0.0.1:9"))
+        assert one.code == 2
+        assert message in one.errors
+        assert "abc" not in one.errors
+        with pytest.raises(FileNotFoundError):
+            consortium.ledger_file("north").stat()
+
+
+def test_changed_data_or_plan_is_a_new_session_with_a_new_charge(tmp_path: Path) -> None:
+    with Consortium(tmp_path) as consortium:
+        consortium.relay()
+        value = check_answers(
+            {name: ended(process) for name, process in zip(NAMES, consortium.join_all(), strict=True)},
+            consortium.study,
+        )
+        consortium.data("north").write_text("age\n70\n20\n66\n90\n")
+        one = ended(consortium.join("north"))
+        assert one.code == 2
+        assert "was begun with other data: set session = 2" in one.errors.replace("\n", " ")
+        for name in NAMES:  # room for one more session
+            with Ledger.open(consortium.ledger_file(name)) as ledger:
+                ledger.set_limit(5.0, 1e-6)
+        told = {
+            name: ended(process) for name, process in zip(NAMES, consortium.join_all("--session", "2"), strict=True)
+        }
+        assert told["north"].outcome["answers"][0]["value"] != value
+        with Ledger.open(consortium.ledger_file("north")) as ledger:
+            assert ledger.spent().sessions == 2
+
+
+def test_overspending_is_refused_before_a_message_leaves_and_says_what_is_left(tmp_path: Path) -> None:
+    with Consortium(tmp_path) as consortium:
+        consortium.relay()
+        with Ledger.create(consortium.ledger_file("north"), "north", 0.3, 1e-6):
+            pass
+        one = ended(consortium.join("north"))
+        assert one.code == 2
+        assert "over the limit epsilon 0.3" in one.errors
+        assert "left" in one.errors
+        assert consortium.senders() == set()
+
+
+def test_a_full_disk_stops_a_party_before_it_sends_and_it_can_come_back(tmp_path: Path) -> None:
+    with Consortium(tmp_path) as consortium:
+        consortium.relay()
+        with Ledger.create(consortium.ledger_file("lab"), "lab", 3.0, 1e-6):
+            pass
+        one = ended(consortium.join("lab", harm=("full:4096",)))
+        assert one.code == 2
+        assert one.errors.count("\n") == 1
+        assert 2 not in consortium.senders()
+        told = {name: ended(process) for name, process in zip(NAMES, consortium.join_all(), strict=True)}
+        check_answers(told, consortium.study)
+        consortium.check_ledgers()
+
+
+# Time -----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_party_that_never_comes_is_named_at_the_deadline_and_the_session_can_be_resumed(tmp_path: Path) -> None:
+    with Consortium(tmp_path) as consortium:
+        consortium.relay()
+        began = time.monotonic()
+        waiting = [consortium.join(name, "--deadline", "8s") for name in ("north", "south")]
+        told = [ended(process) for process in waiting]
+        assert time.monotonic() - began < 60  # a hang guard, not a measurement
+        for one in told:
+            assert one.code == 3
+            assert "no agreement from lab" in one.errors
+        consortium.check_ledgers()
+        late = {name: ended(process) for name, process in zip(NAMES, consortium.join_all(), strict=True)}
+        check_answers(late, consortium.study)
+        assert {one.outcome["attempt"] for one in late.values()} == {2}  # fresh keys
+        consortium.check_ledgers()  # and no second charge
+
+
+def test_a_relay_that_is_not_there_ends_at_the_deadline(tmp_path: Path) -> None:
+    with Consortium(tmp_path) as consortium:
+        one = ended(consortium.join("north", "--deadline", "3s"))
+        assert one.code == 3
+        assert "the relay could not be used before the deadline" in one.errors
+
+
+@pytest.mark.parametrize("seconds", [86_400, -86_400])
+def test_a_wrong_clock_neither_helps_nor_harms(tmp_path: Path, seconds: int) -> None:
+    with Consortium(tmp_path) as consortium:
+        consortium.relay(f"skew:{-seconds}")
+        processes = {name: consortium.join(name) for name in ("north", "lab")}
+        processes["south"] = consortium.join("south", harm=(f"skew:{seconds}",))
+        told = {name: ended(process) for name, process in processes.items()}
+        check_answers(told, consortium.study)
+        consortium.check_ledgers()
+
+
+def test_a_clock_past_the_deadline_stops_a_party_before_it_is_charged(tmp_path: Path) -> None:
+    from datetime import UTC, datetime, timedelta
+
+    changes: dict[str, Any] = {"deadline": datetime.now(UTC) + timedelta(hours=1)}
+    with Consortium(tmp_path, **changes) as consortium:
+        consortium.relay()
+        one = ended(consortium.join("south", harm=("skew:7200",)))
+        assert one.code == 3
+        assert "the deadline of the study has passed" in one.errors
+        assert 1 not in consortium.senders()
+        told = {name: ended(process) for name, process in zip(NAMES, consortium.join_all(), strict=True)}
+        check_answers(told, consortium.study)
+
+
+# The embedded run -----------------------------------------------------------------------------------------------------
+
+
+def test_a_whole_study_runs_with_one_command_and_the_same_session_costs_nothing_more(tmp_path: Path) -> None:
+    import json
+
+    with Consortium(tmp_path) as consortium:
+        bare = dataclasses.replace(
+            consortium.study,
+            members=tuple(dataclasses.replace(member, public_key=None) for member in consortium.study.members),
+        )
+        study, state = tmp_path / "bare.toml", tmp_path / "state"
+        study.write_text(bare.toml())
+        outcomes = []
+        for _ in range(2):
+            process = consortium.start("run", str(study), "--state", str(state), "--json")
+            outcomes.append(ended(process).lines[-1])
+        first, second = (json.dumps(one) for one in outcomes)
+        assert first.replace('"again": false', '"again": true') == second
+        assert oct(state.stat().st_mode)[-3:] == "700"

@@ -1,0 +1,126 @@
+"""SIGKILL of every role at every step, of the relay too: the session is finished by the same command, charged once."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.faults.consortium import NAMES, Consortium, check_answers, ended
+from tpmdp.ledger import Ledger
+from tpmdp.protocol.masks import from_words, word_type
+
+STEPS = [
+    "before:Ledger.reserve:1",
+    "after:Ledger.reserve:1",
+    "before:Mailbox.post:1",
+    "after:Mailbox.post:1",
+    "before:Mailbox.post:2",
+    "after:Mailbox.post:2",
+    "before:Ledger.settle:1",
+    "after:Ledger.settle:1",
+]
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_party_killed_at_any_step_finishes_the_session_when_it_comes_back(
+    tmp_path: Path, name: str, step: str
+) -> None:
+    with Consortium(tmp_path) as consortium:
+        consortium.relay()
+        others = {other: consortium.join(other) for other in NAMES if other != name}
+        victim = consortium.join(name, harm=(f"kill:{step}",))
+        victim.communicate(timeout=100)
+        assert victim.returncode == -signal.SIGKILL
+        consortium.check_ledgers()
+        again = consortium.join(name)
+        told = {other: ended(process) for other, process in {**others, name: again}.items()}
+        value = check_answers(told, consortium.study)
+        consortium.check_ledgers()
+        assert {one.outcome["attempt"] for one in told.values()} == {1}
+        # Asked once more, everybody tells the same, and nothing is charged.
+        assert ended(consortium.join("lab")).outcome["answers"][0]["value"] == value
+        consortium.check_ledgers()
+
+
+@pytest.mark.parametrize("guarantee", ["computational", "statistical"])
+def test_all_killed_before_they_settle_get_the_answer_of_the_noise_they_had_drawn(
+    tmp_path: Path, guarantee: str
+) -> None:
+    """The answer after the crash is exactly the sum of the noisy vectors fixed before it: no noise lost or redrawn."""
+    with Consortium(tmp_path, guarantee) as consortium:
+        consortium.relay()
+        killed = [consortium.join(name, harm=("kill:before:Ledger.settle:1",)) for name in NAMES]
+        for process in killed:
+            process.communicate(timeout=100)
+            assert process.returncode == -signal.SIGKILL
+        terms = consortium.terms
+        total = np.zeros(1, dtype=word_type(terms.grid.word))
+        for name in NAMES:
+            with Ledger.open(consortium.ledger_file(name)) as ledger:
+                kept = ledger.kept(terms.session)
+                total += np.frombuffer(kept["vector"], dtype=total.dtype)
+        told = {name: ended(process) for name, process in zip(NAMES, consortium.join_all(), strict=True)}
+        expected = terms.grid.decode(from_words(total, terms.grid.word))[0]
+        assert check_answers(told, consortium.study) == expected
+        consortium.check_ledgers()
+        for name in NAMES:  # what could undo the noise is erased
+            with Ledger.open(consortium.ledger_file(name)) as ledger:
+                assert set(ledger.kept(terms.session)) == {"plan", "salt", "data", "told"}
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "before:Store.open_session:1",
+        "after:Store._add:1",
+        "before:Store._add:2",
+        "after:Store._add:3",
+        "before:Store._add:4",
+        "after:Store._add:5",
+        "before:Store._add:6",
+        "before:Store.pick:3",
+    ],
+)
+def test_a_relay_killed_at_any_step_and_started_again_loses_nothing(tmp_path: Path, step: str) -> None:
+    with Consortium(tmp_path) as consortium:
+        relay = consortium.relay(f"kill:{step}")
+        processes = dict(zip(NAMES, consortium.join_all(), strict=True))
+        relay.communicate(timeout=100)
+        assert relay.returncode == -signal.SIGKILL
+        consortium.relay()
+        told = {name: ended(process) for name, process in processes.items()}
+        check_answers(told, consortium.study)
+        consortium.check_ledgers()
+
+
+def test_two_processes_of_one_party_at_once_charge_once_and_agree(tmp_path: Path) -> None:
+    with Consortium(tmp_path) as consortium:
+        consortium.relay()
+        twins = [consortium.join("north"), consortium.join("north")]
+        others = {name: consortium.join(name) for name in ("south", "lab")}
+        ends = [ended(process) for process in twins]
+        told = {"north": ends[0], **{name: ended(process) for name, process in others.items()}}
+        value = check_answers(told, consortium.study)
+        assert ends[1].code == 0
+        assert ends[1].outcome["answers"][0]["value"] == value
+        consortium.check_ledgers()
+
+
+def test_parties_need_not_be_online_at_the_same_time(tmp_path: Path) -> None:
+    """Each comes, does what it can, is cut off, and comes back: no two are ever there together."""
+    with Consortium(tmp_path) as consortium:
+        consortium.relay()
+        for step in ("after:Mailbox.post:1", "after:Mailbox.post:2"):
+            for name in ("south", "lab", "north"):
+                if step.endswith("2") and name == "north":
+                    continue
+                process = consortium.join(name, harm=(f"kill:{step}",))
+                process.communicate(timeout=100)
+                assert process.returncode == -signal.SIGKILL
+        told = {name: ended(consortium.join(name)) for name in ("north", "south", "lab")}
+        check_answers(told, consortium.study)
+        consortium.check_ledgers()

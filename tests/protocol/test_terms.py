@@ -1,0 +1,148 @@
+"""Terms: equal for equal studies, different for any difference, and a bad plan is refused by whom it harms."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.protocol.sessions import World
+from tpmdp import InputError, Spec, calibrate, mu_at
+from tpmdp.noise.grid import Grid
+from tpmdp.planning.grid_plan import plan_on_grid
+from tpmdp.protocol.terms import Terms
+
+WORLD = World(5, 2, [0, 4])
+TERMS = WORLD.terms
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"label": "other"},
+        {"query": "another"},
+        {"guarantee": "statistical"},
+        {"sigma": TERMS.sigma + 1},
+        {"bounds": TERMS.bounds / 2},
+        {"grid": Grid(TERMS.grid.step / 2, TERMS.grid.dimension, TERMS.grid.word)},
+        {"roster": TERMS.roster[::-1]},
+        {"spec": TERMS.spec.replace(threshold=1)},
+        {"spec": TERMS.spec.replace(epsilon=TERMS.spec.epsilon * 1.01)},
+        {"spec": TERMS.spec.replace(receivers=[0, 3])},
+        {"spec": TERMS.spec.replace(names=list("abcde"))},
+    ],
+)
+def test_any_change_changes_the_plan_hash(change: dict[str, Any]) -> None:
+    changed = dataclasses.replace(TERMS, **change)
+    assert changed.plan_hash != TERMS.plan_hash
+    if "label" in change or "roster" in change:
+        assert changed.session != TERMS.session
+    assert Terms.parse(changed.canonical()).plan_hash == changed.plan_hash
+
+
+def test_terms_are_read_only_in_canonical_form() -> None:
+    text = TERMS.canonical()
+    assert Terms.parse(text).canonical() == text
+    for bad in (text + " ", text[:-1], "{}", "[]", "null", text.replace('"word":32', '"word":32.0'), "[" * 100_000):
+        with pytest.raises(InputError):
+            Terms.parse(bad)
+
+
+def test_every_party_accepts_an_honest_plan() -> None:
+    for count, threshold, receivers in [(2, 1, "all"), (2, 1, [0]), (5, 4, [1, 2]), (9, 3, [8]), (4, 0, "all")]:
+        terms = World(count, threshold, receivers).terms
+        for party in range(count):
+            terms.check(party)
+
+
+def test_a_plan_with_a_little_less_noise_is_refused_by_the_party_it_harms() -> None:
+    """All budgets are tight for somebody: take one part in a hundred of everyone's noise away."""
+    less = dataclasses.replace(TERMS, sigma=np.where(TERMS.sigma > 0, TERMS.sigma * 99 // 100, 0))
+    with pytest.raises(InputError, match=r"breaks the budget of party 1 \(epsilon 0.5"):
+        less.check(0)
+    less.check(4)  # its budget has room: it may sign
+
+
+def test_a_plan_without_noise_is_refused() -> None:
+    with pytest.raises(InputError, match="breaks the budget"):
+        dataclasses.replace(TERMS, sigma=np.zeros(5, dtype=np.int64)).check(1)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"sigma": np.array([3, 9, 9, 9, 9])}, "must be 0 or from 4"),
+        ({"sigma": np.array([-9, 9, 9, 9, 9])}, "must be 0 or from 4"),
+        ({"sigma": np.array([2**27, 9, 9, 9, 9])}, "must be 0 or from 4"),
+        ({"bounds": TERMS.bounds * 1e9}, "could wrap 32 bits"),
+        ({"grid": Grid(0.3, 3, 32)}, "power of two"),
+        ({"grid": Grid(0.5, 3, 16)}, "power of two"),
+        ({"grid": Grid(0.5, 10**60, 32)}, "longer than"),
+    ],
+)
+def test_a_plan_that_cannot_be_run_exactly_is_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        dataclasses.replace(TERMS, **change).check(0)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"roster": TERMS.roster[:4]}, "must be 5 different"),
+        ({"roster": (TERMS.roster[0],) * 5}, "must be 5 different"),
+        ({"roster": tuple(bytes([i]) for i in range(5))}, "must have 32 bytes"),
+        ({"guarantee": "perfect"}, "must be one of"),
+        ({"label": ""}, "must be short"),
+        ({"spec": TERMS.spec.replace(receivers=[])}, "leaves nobody"),
+        ({"sigma": TERMS.sigma[:2]}, "must have 5 entries"),
+    ],
+)
+def test_bad_terms_are_refused_in_one_line(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        dataclasses.replace(TERMS, **change)
+
+
+def test_the_charge_is_the_real_protection_rounded_up() -> None:
+    """The strictest party pays its own budget and a little for the grid; never less than the continuous bound."""
+    for party in range(5):
+        mu, closeness = TERMS.charge(party)
+        asked = mu_at(calibrate(float(TERMS.spec.epsilon[party]), 1e-6))
+        assert 0 < mu <= asked
+        assert 0 < closeness < 1e-50
+    strict = mu_at(calibrate(0.5, 1e-6))
+    assert TERMS.charge(0)[0] == pytest.approx(strict, rel=0.02)
+
+
+def test_the_charge_against_every_coalition_by_brute_force() -> None:
+    from itertools import combinations
+
+    for count, threshold, receivers in [(4, 1, [0]), (5, 2, [1, 3]), (5, 4, [0, 1]), (6, 3, "all")]:
+        terms = World(count, threshold, receivers).terms
+        mask = terms.spec.receivers
+        for party in range(count):
+            worst = math.inf
+            for coalition in combinations([other for other in range(count) if other != party], threshold):
+                if mask[list(coalition)].any():
+                    honest = sum(int(terms.sigma[i]) ** 2 for i in range(count) if i not in coalition)
+                    worst = min(worst, honest)
+            mu = terms.charge(party)[0]
+            if math.isinf(worst):
+                assert mu == 0
+            else:
+                true = float(terms.spec.sensitivity[party]) / (math.sqrt(worst) * terms.grid.step)
+                assert true <= mu <= 1.05 * true
+
+
+def test_a_release_without_noise_costs_everything_but_the_only_receiver_nothing() -> None:
+    terms = World(4, 0, [1]).terms
+    assert [terms.charge(party)[0] for party in range(4)] == [math.inf, 0, math.inf, math.inf]
+
+
+def test_no_data_costs_nothing() -> None:
+    spec = Spec(epsilon=[1.0, 1.0, math.inf], delta=1e-6, sensitivity=[1.0, 1.0, 0.0], threshold=1)
+    terms = Terms.of("x", plan_on_grid(spec, 1.0), 1.0, tuple(bytes(31) + bytes([i]) for i in range(3)))
+    assert terms.charge(2) == (0.0, 0.0)
+    terms.check(2)

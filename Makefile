@@ -5,9 +5,13 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt
 OUT := out
 
-.PHONY: run test lint bench clean
+.PHONY: run plan test lint bench clean
 
 run: $(VENV)/.run
+	@mkdir -p $(OUT)
+	$(BIN)/tpmdp run examples/stay/study.toml --state $(OUT)/stay
+
+plan: $(VENV)/.run
 	@mkdir -p $(OUT)
 	$(BIN)/tpmdp plan examples/consortium.csv --threshold 2 --receivers statistics_office,hospital_north \
 		--out $(OUT)/plan.json --plot $(OUT)/plan.png

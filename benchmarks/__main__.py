@@ -7,10 +7,23 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-from benchmarks import calibration, noise, planning, startup
+from benchmarks import calibration, ledger, noise, planning, secure_sum, startup
 from benchmarks.timing import Row
 
-PACKAGES = ("numpy", "scipy", "dp-accounting", "diffprivlib", "autodp", "gurobipy", "numba", "opendp")
+PACKAGES = (
+    "numpy",
+    "scipy",
+    "dp-accounting",
+    "diffprivlib",
+    "autodp",
+    "gurobipy",
+    "numba",
+    "opendp",
+    "mpyc",
+    "cryptography",
+    "uvicorn",
+    "httpx",
+)
 HEAD = """# Benchmarks
 
 Ratios measured in one run by `make bench`, which rewrites this page. Absolute times say little: machines are shared.
@@ -28,7 +41,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     out = parser.parse_args().out
     rows = []
-    for module in (startup, calibration, planning, noise):
+    for module in (startup, calibration, planning, noise, secure_sum, ledger):
         print(f"running {module.__name__} ...", file=sys.stderr)
         rows += module.rows()
     made = "Python " + sys.version.split()[0] + ", " + ", ".join(f"{name} {version(name)}" for name in PACKAGES)

@@ -43,6 +43,37 @@ def test_console_blocks_show_what_the_tool_prints() -> None:
     assert [line.rstrip() for line in done.stdout.splitlines()] == expected.splitlines()
 
 
+def masked(text: str) -> list[list[str]]:
+    """Words by line with every number as #: noise is new in every run."""
+    return [re.sub(r"[0-9][0-9.,e-]*", "#", line).split() for line in text.splitlines() if line.strip(" ─")]
+
+
+def test_the_readme_shows_what_a_run_prints(tmp_path: Path) -> None:
+    (block,) = blocks(ROOT / "README.md", "text")
+    done = subprocess.run(
+        [sys.executable, "-m", "tpmdp", "run", "examples/stay/study.toml", "--state", str(tmp_path / "state")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert masked(done.stdout) == masked(block)
+
+
+def test_the_study_in_the_docs_is_valid() -> None:
+    import tomllib
+
+    from tpmdp.study import Study
+
+    (block,) = blocks(ROOT / "docs" / "running.md", "toml")
+    study = Study.parse(tomllib.loads(block))
+    terms = study.terms()
+    for party in range(3):
+        terms.check(party)
+
+
 def test_toml_blocks_are_valid_studies(tmp_path: Path) -> None:
     (block,) = blocks(ROOT / "docs" / "guide.md", "toml")
     (tmp_path / "study.toml").write_text(block)

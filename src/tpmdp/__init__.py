@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tpmdp.calibration import calibrate, delta_at, epsilon_at, mu_at
     from tpmdp.errors import (
         CertificateError,
+        DeadlineError,
         FileError,
         InputError,
         MissingDependencyError,
@@ -23,17 +24,23 @@ if TYPE_CHECKING:
         SolverError,
         TpmdpError,
     )
+    from tpmdp.identity import read_key
+    from tpmdp.ledger import Ledger, LedgerError, OverspendError
     from tpmdp.planning.certificate import Certificate, Verdict
     from tpmdp.planning.coalition import WorstCoalitions, worst_coalitions
     from tpmdp.planning.plan import Plan, Protection, plan
+    from tpmdp.queries.base import Answer
+    from tpmdp.release import PartyRelease, Release, join, run
     from tpmdp.spec import Spec
+    from tpmdp.study import Study
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOME = {
     "calibration": ("calibrate", "delta_at", "epsilon_at", "mu_at"),
     "errors": (
         "CertificateError",
+        "DeadlineError",
         "FileError",
         "InputError",
         "MissingDependencyError",
@@ -41,32 +48,48 @@ _HOME = {
         "SolverError",
         "TpmdpError",
     ),
+    "identity": ("read_key",),
+    "ledger": ("Ledger", "LedgerError", "OverspendError"),
     "planning.certificate": ("Certificate", "Verdict"),
     "planning.coalition": ("WorstCoalitions", "worst_coalitions"),
     "planning.plan": ("Plan", "Protection", "plan"),
+    "queries.base": ("Answer",),
+    "release": ("PartyRelease", "Release", "join", "run"),
     "spec": ("Spec",),
+    "study": ("Study",),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
+    "Answer",
     "Certificate",
     "CertificateError",
+    "DeadlineError",
     "FileError",
     "InputError",
+    "Ledger",
+    "LedgerError",
     "MissingDependencyError",
     "NoNoiseWarning",
+    "OverspendError",
+    "PartyRelease",
     "Plan",
     "Protection",
+    "Release",
     "SolverError",
     "Spec",
+    "Study",
     "TpmdpError",
     "Verdict",
     "WorstCoalitions",
     "calibrate",
     "delta_at",
     "epsilon_at",
+    "join",
     "mu_at",
     "plan",
+    "read_key",
+    "run",
     "worst_coalitions",
 ]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import sys
 import warnings
 from contextlib import ExitStack, suppress
@@ -22,6 +23,7 @@ from tpmdp.commands.ledger import ledger
 from tpmdp.commands.relay import relay
 from tpmdp.commands.study import join, keygen, run
 from tpmdp.errors import CertificateError, DeadlineError, InputError, TpmdpError
+from tpmdp.progress import note_interrupt, was_interrupted
 
 if TYPE_CHECKING:
     from tpmdp.parties_file import Parties
@@ -176,6 +178,9 @@ def _receivers(option: str | None, found: Parties) -> Any:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; every error a user can cause is one line on standard error, never a traceback."""
     _prepare_streams()
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        with suppress(ValueError):  # not the main thread
+            signal.signal(signal.SIGINT, note_interrupt)
     try:
         # Not cli.main(): it turns a closed pipe into exit code 1, which here means "not valid".
         with cli.make_context("tpmdp", sys.argv[1:] if arguments is None else arguments) as context:
@@ -199,6 +204,8 @@ def main(arguments: list[str] | None = None) -> None:
         _quit(141)  # the reader of our output went away; there is nobody to tell
     except OSError as error:
         _fail(f"standard output cannot be written ({error.strerror or error}): check the disk", 2)
+    if was_interrupted():
+        _fail("interrupted", 130)
     _quit(0)
 
 

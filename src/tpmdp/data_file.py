@@ -36,6 +36,20 @@ def read_columns(path: Path, columns: Sequence[str]) -> dict[str, FloatArray]:
         return reader(path, list(dict.fromkeys(columns)))
 
 
+def find_records(folder: Path, name: str) -> Path:
+    """The file of a party's records in a folder: NAME.csv or NAME.parquet.
+
+    >>> find_records(Path("no-such-folder"), "bank")
+    Traceback (most recent call last):
+        ...
+    tpmdp.errors.FileError: no-such-folder/bank.csv does not exist: put the records there, or name another folder
+    """
+    for suffix in (".csv", ".parquet"):
+        if (folder / (name + suffix)).is_file():
+            return folder / (name + suffix)
+    raise FileError(folder / f"{name}.csv", "does not exist", "put the records there, or name another folder")
+
+
 def _missing(path: Path, column: str, header: Sequence[str]) -> FileError:
     return FileError(path, f"has no column {shown(column)} (it has {shown(', '.join(header))})", "add it")
 

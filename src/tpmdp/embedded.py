@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from tpmdp.data_file import find_records
 from tpmdp.errors import DeadlineError, FileError, InputError, TpmdpError, shown
 from tpmdp.files import replacing
 from tpmdp.identity import read_key, write_key
@@ -52,7 +53,7 @@ class _Child:
 
 def run_study(study: Study, data_folder: Path, state: Path) -> list[PartyRelease]:
     """Run the study with data from `data_folder`/NAME.csv and keys and ledgers in `state`; in the study's order."""
-    files = {member.name: _data_file(data_folder, member.name) for member in study.members if member.records}
+    files = {member.name: find_records(data_folder, member.name) for member in study.members if member.records}
     _make_folder(state)
     keyed = _with_keys(study, state)
     study_file = state / "study.toml"
@@ -68,13 +69,6 @@ def run_study(study: Study, data_folder: Path, state: Path) -> list[PartyRelease
             children.append(_Child(member.name, process))
         _follow(children, limit)
     return [child.outcome for child in children if child.outcome is not None]
-
-
-def _data_file(folder: Path, name: str) -> Path:
-    for suffix in (".csv", ".parquet"):
-        if (folder / (name + suffix)).is_file():
-            return folder / (name + suffix)
-    raise FileError(folder / f"{name}.csv", "does not exist", "put the records there, or name a folder with --data")
 
 
 def _make_folder(state: Path) -> None:

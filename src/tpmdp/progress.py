@@ -6,15 +6,33 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, NoReturn
 
 DELAY_S: Final = 1.0
+
+_interrupted = threading.Event()
 
 Progress = Callable[[int, int], None]  # called with (done, total)
 
 
 def _ignore(done: int, total: int) -> None:
     del done, total
+
+
+def note_interrupt(number: int, frame: object) -> NoReturn:
+    """What Ctrl-C does: raise as usual, and remember it, because some libraries swallow what is raised in them."""
+    del number, frame
+    _interrupted.set()
+    raise KeyboardInterrupt
+
+
+def was_interrupted() -> bool:
+    """Whether Ctrl-C was pressed, even if nobody noticed.
+
+    >>> was_interrupted()
+    False
+    """
+    return _interrupted.is_set()
 
 
 @contextmanager
@@ -24,6 +42,8 @@ def stage(name: str, delay_s: float = DELAY_S) -> Iterator[Progress]:
     >>> with stage("adding") as progress:
     ...     progress(1, 2)
     """
+    if was_interrupted():
+        raise KeyboardInterrupt
     if not sys.stderr.isatty():
         yield _ignore
         return

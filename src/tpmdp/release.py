@@ -1,4 +1,4 @@
-"""The only orchestrator: reserve, run, settle. For one party among many (`join`) or for all in one process (`release`).
+"""The only orchestrator: reserve, run, settle. For one party among many (`join`) or for all in one process (`run`).
 
 The charge is durable, together with the noisy vector, before the first message leaves. Whoever resumes a session finds
 that vector in the ledger and sends it again; nobody draws noise twice for one session.
@@ -280,7 +280,7 @@ def _told_again(study: Study, terms: Terms, name: str, table: Table, ledger: Led
     return _with_ledger(PartyRelease(**fields), ledger, again=True)
 
 
-def release(
+def run(
     study: Study,
     tables: Mapping[str, Table],
     ledgers: Mapping[str, Ledger] | None = None,
@@ -294,7 +294,7 @@ def release(
     >>> query = {"name": "old", "kind": "count", "column": "age", "at_least": 65}
     >>> study = Study.parse({"name": "demo", "delta": 1e-6, "threshold": 1, "receivers": ["bank"],
     ...                      "parties": parties, "queries": [query]})
-    >>> found = release(study, {"bank": {"age": np.array([70.0, 20.0])}, "lab": {"age": np.array([66.0])}})
+    >>> found = run(study, {"bank": {"age": np.array([70.0, 20.0])}, "lab": {"age": np.array([66.0])}})
     >>> found.answers[0].query, found.parties["lab"].answers
     ('old', None)
     """

@@ -38,9 +38,7 @@ def answer_table(told: Sequence[PartyRelease]) -> Table | None:
         low, high = answer.interval
         cells = number(answer.value), number(answer.standard_error), f"{number(low)} to {number(high)}"
         table.add_row(escape(answer.query), *cells)
-    table.caption = (
-        "Error bars cover the noise and rounding added for privacy; what is certain about the records is not."
-    )
+    table.caption = "Error bars cover the noise and rounding added for privacy, not sampling."
     return table
 
 
@@ -65,7 +63,7 @@ def party_table(study: Study, told: Sequence[PartyRelease]) -> Table:
             "-" if one.left is None else number(one.left),
             f"{one.bytes_sent:,}",
         )
-    table.caption = "charged: what the release really cost against the worst coalition, which may be less than offered."
+    table.caption = "charged: the real cost against the worst coalition; it may be less than offered."
     return table
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from tpmdp.data_file import find_records, read_columns
 from tpmdp.errors import FileError, InputError, shown
 from tpmdp.files import readable
 from tpmdp.identity import check_name, parse_public, public_key_text
@@ -202,6 +203,11 @@ class Study:
     def columns(self) -> tuple[str, ...]:
         """The columns a party's data must have."""
         return tuple(dict.fromkeys(column for query in self.queries for column in query.columns))
+
+    def read_tables(self, folder: Path) -> dict[str, Table]:
+        """The columns the study needs of every party, from NAME.csv or NAME.parquet in one folder."""
+        names = [member.name for member in self.members if member.records]
+        return {name: read_columns(find_records(folder, name), self.columns) for name in names}
 
     def statistic(self, name: str, table: Table) -> FloatArray:
         """A party's joint vector; refuses data with another number of records than the study says."""

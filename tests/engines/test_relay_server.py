@@ -34,7 +34,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tpmdp.commands.relay import relay as relay_command
 from tpmdp.engines.relay import wire
 from tpmdp.engines.relay.limits import RelaySettings
-from tpmdp.engines.relay.server import parse_query
+from tpmdp.engines.relay.requests import parse_query
 from tpmdp.engines.relay.store import Full, Item, Store, StoreError
 from tpmdp.errors import FileError, InputError
 from tpmdp.protocol.messages import EVERYONE, Kind, Message, encode

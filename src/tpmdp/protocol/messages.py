@@ -128,6 +128,15 @@ def decode(data: bytes) -> Message:
     return Message(Kind(kind), attempt, sender, recipient, session, plan_hash, body)
 
 
+def digest_of(data: bytes) -> bytes:
+    """The digest of encoded bytes that we signed ourselves.
+
+    >>> len(digest_of(bytes(200)))
+    32
+    """
+    return digest(memoryview(data)[:-SIGNATURE_BYTES])
+
+
 def verify(data: bytes, public_key: bytes) -> bytes:
     """Check the signature of encoded bytes and return their digest.
 
@@ -136,7 +145,7 @@ def verify(data: bytes, public_key: bytes) -> bytes:
     >>> len(verify(data, identity.public_key().public_bytes_raw()))
     32
     """
-    found = digest(memoryview(data)[:-SIGNATURE_BYTES])
+    found = digest_of(data)
     try:
         Ed25519PublicKey.from_public_bytes(public_key).verify(data[-SIGNATURE_BYTES:], _DOMAIN + found)
     except (InvalidSignature, ValueError):

@@ -20,7 +20,17 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from tpmdp.errors import InputError, TpmdpError
 from tpmdp.protocol.channel import SEAL_BYTES, open_sealed, seal
 from tpmdp.protocol.masks import Mask, apply, expand, from_words, mask_key, word_type
-from tpmdp.protocol.messages import ATTEMPTS_MAX, EVERYONE, HASH_BYTES, Kind, Message, MessageError, decode, encode
+from tpmdp.protocol.messages import (
+    ATTEMPTS_MAX,
+    EVERYONE,
+    HASH_BYTES,
+    Kind,
+    Message,
+    MessageError,
+    decode,
+    digest_of,
+    encode,
+)
 from tpmdp.protocol.messages import verify as verify_signature
 from tpmdp.protocol.terms import Terms
 from tpmdp.validate import IntArray
@@ -156,6 +166,13 @@ class Party:
         if self.is_lead:
             return frozenset({Kind.KEYS, Kind.SUBMIT})
         return frozenset({Kind.KEYS, Kind.RESULT if self.terms.spec.receivers[self.index] else Kind.RECEIPT})
+
+    @property
+    def missing(self) -> int:
+        """How many messages are missing before this party can do more than take them in."""
+        if self.step in ("agree", "keys"):
+            return 2 * self.terms.count - len(self._agreed) - len(self._attempt.keys)
+        return len(self.waiting_for()) if self.step == "pads" else 1
 
     def waiting_for(self) -> list[int]:
         """The parties whose message is missing now."""
@@ -327,7 +344,7 @@ class Party:
         public = attempt.own.public_key().public_bytes_raw()
         data = self._message(Kind.KEYS, EVERYONE, public)
         attempt.keys[self.index] = public
-        attempt.digests[self.index] = verify_signature(data, self.terms.roster[self.index])
+        attempt.digests[self.index] = digest_of(data)
         return [data]
 
     def _pads_from(self) -> set[int]:
@@ -364,7 +381,7 @@ class Party:
         content = attempt.transcript(terms.count) + attempt.total.tobytes()
         attempt.total = self._vector[:0]
         data = self._sealed(Kind.SUBMIT, terms.lead, content)
-        attempt.submitted = verify_signature(data, terms.roster[self.index])
+        attempt.submitted = digest_of(data)
         return [data]
 
     def _finish(self) -> list[bytes]:

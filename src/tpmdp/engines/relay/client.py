@@ -34,6 +34,7 @@ from tpmdp.protocol.terms import Terms
 
 _PAUSE_S: Final = (0.05, 2.0)  # between tries when the relay does not answer: first, longest
 _TIMEOUT_S: Final = 10.0
+_ALL_WAIT_S: Final = 2.0
 _ERROR_SHOWN: Final = 300
 
 Watch = Callable[[Party, int], None]  # called with the party and the bytes it has sent
@@ -96,6 +97,10 @@ class Mailbox:
     def __repr__(self) -> str:
         return f"Mailbox({self._terms.spec.name(self._index)})"
 
+    def connect(self) -> None:
+        """Make the session known to the relay, if it answers now; every other call does so when needed."""
+        self._introduce()
+
     def post(self, messages: list[bytes]) -> None:
         """Send messages; returns when the relay has stored them durably."""
         batch: list[bytes] = []
@@ -109,11 +114,11 @@ class Mailbox:
         if batch:
             self._request("POST", "/messages", content=join_frames(batch))
 
-    def fetch(self, after: Mapping[Kind, int], wait_s: float) -> list[tuple[int, bytes]]:
-        """Messages of these kinds with higher numbers than seen; waits for some to arrive."""
+    def fetch(self, after: Mapping[Kind, int], wait_s: float, least: int = 1) -> list[tuple[int, bytes]]:
+        """Messages of these kinds with higher numbers than seen; waits until there are so many, or for so long."""
         wait = max(0.0, min(wait_s, WAIT_MAX_S, self._deadline - time.monotonic()))
         cursor = ",".join(f"{int(kind)}:{number}" for kind, number in sorted(after.items()))
-        body = self._request("GET", f"/messages?after={cursor}&wait={wait:.3f}", wait_s=wait)
+        body = self._request("GET", f"/messages?after={cursor}&wait={wait:.3f}&least={least}", wait_s=wait)
         try:
             return list(frames(body))
         except MessageError as error:
@@ -225,7 +230,10 @@ def drive(party: Party, mailbox: Mailbox, deadline: float, failed_before: bool, 
         if time.monotonic() >= deadline:
             raise DeadlineError(_late(party))
         wait_s = 0.0 if fresh else deadline - time.monotonic()
-        batch = mailbox.fetch({kind: seen[kind] for kind in party.expects}, wait_s)
+        least = max(1, party.missing)
+        if least > 1:  # all of them at once costs one request; a new attempt must not wait for that long
+            wait_s = min(wait_s, _ALL_WAIT_S)
+        batch = mailbox.fetch({kind: seen[kind] for kind in party.expects}, wait_s, least)
         if fresh and not batch:  # all that was left of the failed attempt is seen, and it did not finish
             fresh = False
             mailbox.post(party.retry() if party.attempt == first else [])

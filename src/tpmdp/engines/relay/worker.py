@@ -7,8 +7,10 @@ through a pipe and not through arguments, environment or files.
 from __future__ import annotations
 
 import json
+import resource
 import sys
 import time
+from typing import Final
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -19,6 +21,8 @@ from tpmdp.protocol.masks import word_type
 from tpmdp.protocol.party import FreshSecrets, Party
 from tpmdp.protocol.terms import Terms
 
+_IDLE_S: Final = 300.0  # between ready and go
+
 
 def main() -> None:
     """Say ready, wait for the word go, run, and report on standard output."""
@@ -28,18 +32,19 @@ def main() -> None:
     identity = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(task["key"]))
     index, deadline_s = int(task["index"]), float(task["deadline_s"])
     party = Party(terms, index, identity, vector, FreshSecrets())
-    _write({"ready": index})
-    if not sys.stdin.buffer.readline():
-        return  # the engine is gone
-    started = time.monotonic()
-    try:
-        with Mailbox(task["url"], terms, index, identity, started + deadline_s) as mailbox:
-            drive(party, mailbox, started + deadline_s, False, lambda *_: None)
-            sent = mailbox.bytes_sent
-    except TpmdpError as error:
-        _write({"error": str(error), "kind": type(error).__name__})
-        return
-    _write({"sent": sent, "receipt": party.receipt, "sum": party.result is not None})
+    with Mailbox(task["url"], terms, index, identity, time.monotonic() + _IDLE_S + deadline_s) as mailbox:
+        try:
+            mailbox.connect()
+            _write({"ready": index})
+            if not sys.stdin.buffer.readline():
+                return  # the engine is gone
+            drive(party, mailbox, time.monotonic() + deadline_s, False, lambda *_: None)
+        except TpmdpError as error:
+            _write({"error": str(error), "kind": type(error).__name__})
+            return
+        sent = mailbox.bytes_sent
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # KiB on Linux
+    _write({"sent": sent, "receipt": party.receipt, "sum": party.result is not None, "peak_kib": peak})
     if party.result is not None:
         sys.stdout.buffer.write(party.result.astype("<i8").tobytes())
         sys.stdout.buffer.flush()

@@ -1,0 +1,156 @@
+"""A connection to the relay with the limits that uvicorn lacks: time, size, refused bodies, stalled readers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any, Final
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from tpmdp.engines.relay.limits import RelaySettings
+from tpmdp.errors import InputError
+
+_HEAD_MAX: Final = 16 << 10  # bytes of one request head
+_DISCARD_MAX: Final = 1 << 20  # bytes of a refused body that are still taken, so that the client reads the refusal
+_PIPELINE_MAX: Final = 8  # requests sent ahead on one connection
+
+
+class Connection(HttpToolsProtocol):
+    """uvicorn's connection with limits it lacks: time and size of a head, refused bodies, readers that stall."""
+
+    def __init__(
+        self, settings: RelaySettings, config: uvicorn.Config, server_state: Any, app_state: dict[str, Any]
+    ) -> None:
+        super().__init__(config, server_state, app_state)
+        self._settings = settings
+        self._in_head = True
+        self._head_bytes = 0  # of the fields parsed
+        self._bytes = 0  # received since the request began
+        self._discard: int | None = None  # bytes still taken of a body that nobody reads
+        self._deadline: asyncio.TimerHandle | None = None
+        self._stall: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Refuse connections over the limit; the others must say something soon."""
+        super().connection_made(transport)
+        if len(self.connections) > self._settings.connections_max:
+            self._refuse(503, InputError("connections", len(self.connections), "are too many", "try again soon"))
+            return
+        self._arm(self._settings.head_timeout_s)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the timers."""
+        self._disarm()
+        self.resume_writing()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse; but no endless head, no endless trailer and no endless body that was refused."""
+        if self.transport.is_closing():
+            return
+        self._bytes += len(data)
+        if self._discard is not None:
+            self._discard -= len(data)
+            if self._discard < 0:
+                self._close()
+                return
+        # A chunked body may be longer on the wire than it is, but not by much.
+        limit = _HEAD_MAX if self._in_head else 2 * self._settings.body_max + _DISCARD_MAX
+        if self._bytes > limit + (1 << 18):  # what one read brings
+            self._refuse(431, InputError("request", f"{self._bytes} bytes", "is too long", "send less"))
+            return
+        super().data_received(data)
+        idle = self.cycle is None or self.cycle.response_complete
+        if idle and self._deadline is None and not self.transport.is_closing():
+            self._arm(self._settings.head_timeout_s)  # uvicorn's own timer ended with the first byte
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        super().on_message_begin()
+        self._in_head, self._head_bytes, self._bytes = True, 0, 0
+
+    def on_url(self, url: bytes) -> None:
+        """A part of the address."""
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A field of the head, or of a trailer."""
+        self._count(len(name) + len(value) + 4)
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """The head is whole: from here the application keeps the time."""
+        if len(self.pipeline) >= _PIPELINE_MAX:
+            raise ValueError("too many requests ahead")
+        super().on_headers_complete()
+        self._in_head = False
+        self._disarm()
+
+    def on_message_complete(self) -> None:
+        """The request is whole."""
+        super().on_message_complete()
+        self._in_head, self._bytes = True, 0
+        if self._discard is not None:
+            self._discard = None
+            self._arm(self.timeout_keep_alive)
+
+    def on_response_complete(self) -> None:
+        """Close slowly, or take what is left of a body so that the client gets to read the answer."""
+        super().on_response_complete()
+        if self.transport.is_closing():
+            self._close()
+        elif self.cycle.response_complete and self.cycle.more_body:
+            self._discard = _DISCARD_MAX
+            self._arm(self._settings.head_timeout_s)
+
+    def pause_writing(self) -> None:
+        """The client reads slowly; it gets time for what is buffered, which is little."""
+        super().pause_writing()
+        if self._stall is None:
+            self._stall = self.loop.call_later(self._settings.body_timeout_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        super().resume_writing()
+        if self._stall is not None:
+            self._stall.cancel()
+            self._stall = None
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Nothing came in time."""
+        self._close()
+
+    def send_400_response(self, msg: str) -> None:
+        """What the parser refuses."""
+        del msg
+        self._refuse(400, InputError("request", "(malformed)", "is not HTTP/1.1 within the limits", "check the client"))
+
+    def _count(self, size: int) -> None:
+        self._head_bytes += size
+        if self._head_bytes > _HEAD_MAX:
+            raise ValueError("head too long")  # the parser stops and calls send_400_response
+
+    def _refuse(self, status: int, error: InputError) -> None:
+        body = json.dumps({"error": str(error)}).encode()
+        head = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(body)
+        self.transport.write(STATUS_LINE[status] + head + body)
+        self._close()
+
+    def _close(self) -> None:
+        """Close when everything is sent, or soon."""
+        self._disarm()
+        if self.transport.get_write_buffer_size():
+            self.loop.call_later(self._settings.head_timeout_s, self.transport.abort)
+        self.transport.close()
+
+    def _arm(self, seconds: float) -> None:
+        self._disarm()
+        self._deadline = self.loop.call_later(seconds, self._close)
+
+    def _disarm(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None

@@ -1,0 +1,87 @@
+"""Who waits for messages at the relay, so that a message wakes exactly those it is for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from tpmdp.engines.relay.store import Item
+from tpmdp.protocol.messages import EVERYONE
+
+
+@dataclass(eq=False)
+class Waiter:
+    """Somebody who waits for so many messages."""
+
+    kinds: frozenset[int]
+    woken: asyncio.Future[None]
+    _arrived: int = 0
+    _needed: int | None = None  # not known yet: nobody waits
+
+    def need(self, count: int) -> asyncio.Future[None]:
+        """A future that is done when so many have arrived since the waiter was registered."""
+        self._needed = count
+        self._check()
+        return self.woken
+
+    def count(self, kind: int) -> None:
+        """A message has arrived."""
+        self._arrived += kind in self.kinds
+        self._check()
+
+    def _check(self) -> None:
+        if self._needed is not None and self._arrived >= self._needed and not self.woken.done():
+            self.woken.set_result(None)
+
+
+class Hub:
+    """Who waits for messages, so that a message wakes exactly those it is for.
+
+    >>> async def use() -> tuple[bool, bool]:
+    ...     hub = Hub()
+    ...     with hub.waiting(7, 1, {4: 0}) as waiter:
+    ...         hub.wake(7, [Item(4, 1, 0, 1, b"", b"")])
+    ...         return waiter.need(2).done(), waiter.need(1).done()
+    >>> asyncio.run(use())
+    (False, True)
+    """
+
+    def __init__(self) -> None:
+        self.stopped = False
+        self._waiting: dict[int, dict[int, set[Waiter]]] = {}
+
+    @contextmanager
+    def waiting(self, session: int, party: int, kinds: Mapping[int, int]) -> Iterator[Waiter]:
+        """In the block, the waiter counts messages of these kinds that come in for the party."""
+        waiter = Waiter(frozenset(kinds), asyncio.get_running_loop().create_future())
+        parties = self._waiting.setdefault(session, {})
+        parties.setdefault(party, set()).add(waiter)
+        try:
+            yield waiter
+        finally:
+            parties[party].remove(waiter)
+            if not parties[party]:
+                del parties[party]
+            if not parties and self._waiting.get(session) is parties:
+                del self._waiting[session]
+
+    def wake(self, session: int, items: Sequence[Item]) -> None:
+        """Wake whom these messages are for."""
+        parties = self._waiting.get(session)
+        if not parties:
+            return
+        for item in items:
+            for party in list(parties) if item.recipient == EVERYONE else (item.recipient,):
+                if party != item.sender:
+                    for waiter in parties.get(party, ()):
+                        waiter.count(item.kind)
+
+    def stop(self) -> None:
+        """Wake everybody for good: the relay ends."""
+        self.stopped = True
+        for parties in self._waiting.values():
+            for waiters in parties.values():
+                for waiter in waiters:
+                    waiter.need(0)

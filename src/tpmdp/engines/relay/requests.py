@@ -1,0 +1,131 @@
+"""What a request may say: messages, sessions and queries, checked in full; refusals are worded here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import parse_qsl
+
+from tpmdp.engines.relay import wire
+from tpmdp.engines.relay.store import Item, Session
+from tpmdp.errors import InputError, TpmdpError
+from tpmdp.protocol.messages import EVERYONE, HASH_BYTES, PARTIES_MAX, Kind, MessageError, decode, verify
+from tpmdp.protocol.terms import session_id
+
+_NUMBER_MAX: Final = (1 << 63) - 1
+_AFTER: Final = re.compile("[0-9]{1,3}:[0-9]{1,19}")
+_WAIT: Final = re.compile(r"[0-9]{1,3}(\.[0-9]{1,6})?")
+_LEAST: Final = re.compile("[1-9][0-9]{0,5}")
+
+
+class Refusal(TpmdpError):
+    """A request the relay does not serve; the text goes to the client."""
+
+    def __init__(self, status: int, error: object, headers: Mapping[str, str] | None = None) -> None:
+        self.status, self.headers = status, dict(headers or {})
+        super().__init__(str(error))
+
+
+class Gone(TpmdpError):
+    """The client went away."""
+
+
+def check_messages(body: bytes, session: Session, party: int, message_max: int) -> list[Item]:
+    """The messages of a body, if every one is whole, of this session, from this party and signed by it.
+
+    >>> check_messages(b"nonsense", Session(1, bytes(32), (bytes(32), bytes(32))), 0, 1 << 20)
+    Traceback (most recent call last):
+        ...
+    tpmdp.engines.relay.requests.Refusal: body = 8 bytes cannot be read (a frame is cut short): send whole frames
+    """
+    items: list[Item] = []
+    try:
+        for number, data in wire.frames(body):
+            if number != 0:
+                raise Refusal(400, InputError("frame number", number, "must be 0 from a party", "leave it at 0"))
+            if len(items) >= session.slots_max:
+                rule = f"holds more than {session.slots_max} messages"
+                raise Refusal(413, InputError("body", f"{len(body)} bytes", rule, "send fewer at once"))
+            items.append(_check_message(data, session, party, message_max))
+    except MessageError as error:
+        rule = f"cannot be read ({error})"
+        raise Refusal(400, InputError("body", f"{len(body)} bytes", rule, "send whole frames")) from None
+    if not items:
+        raise Refusal(400, InputError("body", "(blank)", "holds no message", "send at least one frame"))
+    return items
+
+
+def _check_message(data: bytes, session: Session, party: int, message_max: int) -> Item:
+    if len(data) > message_max:
+        rule = f"is longer than this relay takes ({message_max})"
+        raise Refusal(413, InputError("message", f"{len(data)} bytes", rule, "ask the relay's operator for more"))
+    message = decode(data)
+    if message.session != session.name:
+        rule = "is of another session than the address says"
+        raise Refusal(400, InputError("message", message.session.hex()[:12] + "...", rule, "send it there"))
+    if message.sender != party:
+        rule = f"is not the party that the token proves ({party})"
+        raise Refusal(403, InputError("sender", message.sender, rule, "send your own messages"))
+    if message.recipient != EVERYONE and message.recipient >= len(session.roster):
+        rule = f"must be one of the {len(session.roster)} parties or everyone"
+        raise Refusal(400, InputError("recipient", message.recipient, rule, "name a party of the session"))
+    try:
+        digest = verify(data, session.roster[party])
+    except MessageError:
+        rule = "does not fit the sender's public key"
+        raise Refusal(403, InputError("signature", data[-64:].hex()[:12] + "...", rule, "sign with that key")) from None
+    return Item(int(message.kind), message.attempt, party, message.recipient, digest, data)
+
+
+def check_session(name: bytes, body: bytes) -> None:
+    """A session must be the hash of its own content."""
+    count, rest = divmod(len(body), HASH_BYTES)
+    count -= 1
+    if rest or not 2 <= count <= PARTIES_MAX:
+        rule = f"must be a label hash and 2 to {PARTIES_MAX} public keys of {HASH_BYTES} bytes each"
+        raise InputError("body", f"{len(body)} bytes", rule, "send exactly these")
+    roster = tuple(body[start : start + HASH_BYTES] for start in range(HASH_BYTES, len(body), HASH_BYTES))
+    if len(set(roster)) != count:
+        raise InputError("public keys", count, "must all be different", "give every party its own key")
+    found = session_id(body[:HASH_BYTES], roster)
+    if found != name:
+        raise InputError("session", name.hex()[:12] + "...", "is not the hash of the body", f"PUT {found.hex()}")
+
+
+def parse_query(query: bytes) -> tuple[dict[int, int], float, int]:
+    """The cursor of every kind asked for, how long to wait, and for how many messages at least.
+
+    >>> parse_query(b"after=1:12,2:0&wait=2.5")
+    ({1: 12, 2: 0}, 2.5, 1)
+    >>> parse_query(b"after=9:0")
+    Traceback (most recent call last):
+        ...
+    tpmdp.errors.InputError: after = 9:0 names an unknown kind: use 1 to 6
+    """
+    text = query.decode("latin-1")
+    try:
+        pairs = parse_qsl(text, keep_blank_values=True, strict_parsing=True, max_num_fields=3, errors="strict")
+    except ValueError:
+        pairs = []
+    found = dict(pairs)
+    if len(found) != len(pairs) or "after" not in found or not found.keys() <= {"after", "wait", "least"}:
+        remedy = "ask such as ?after=1:0,2:0&wait=20"
+        raise InputError("query", text, "must be after and perhaps wait and least, each once", remedy)
+    cursors: dict[int, int] = {}
+    for part in found["after"].split(",", len(Kind) + 1):
+        if not _AFTER.fullmatch(part):
+            raise InputError("after", part, "must be KIND:NUMBER", "ask such as 1:0,2:0")
+        kind, number = (int(word) for word in part.split(":"))
+        if kind not in set(Kind):
+            raise InputError("after", part, "names an unknown kind", f"use {min(Kind)} to {max(Kind)}")
+        if kind in cursors or number > _NUMBER_MAX:
+            raise InputError("after", part, "repeats a kind or has a number too great", "give each kind once")
+        cursors[kind] = number
+    wait = found.get("wait", "0")
+    if not _WAIT.fullmatch(wait) or float(wait) > wire.WAIT_MAX_S:
+        raise InputError("wait", wait, f"must be seconds from 0 to {wire.WAIT_MAX_S:g}", "wait less, ask again")
+    least = found.get("least", "1")
+    if not _LEAST.fullmatch(least):
+        raise InputError("least", least, "must be a number of messages, up to 999999", "wait for fewer")
+    return cursors, float(wait), int(least)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
+from tpmdp import __version__
 from tpmdp.cli_output import print_with
 from tpmdp.commands.ledger import ledger
 from tpmdp.commands.relay import relay
@@ -33,7 +34,7 @@ _FILE: Final = click.Path(path_type=Path, readable=False)  # our own reader word
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(package_name="tpmdp", message="tpmdp %(version)s")
+@click.version_option(__version__, message="tpmdp %(version)s")
 def cli() -> None:
     """Threshold Personalized Multi-party Differential Privacy.
 

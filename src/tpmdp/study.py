@@ -381,12 +381,15 @@ def _whole(field: str, value: Any, low: int, high: int) -> int:
 
 
 def _number(field: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         raise InputError(field, value, "is not a number", "write a number such as 0.5, 1e-6 or inf")
     try:
-        return float(value)
+        number = float(value)
     except OverflowError:
         raise InputError(field, value, "is out of range", "write a smaller number") from None
+    if math.isnan(number):
+        raise InputError(field, value, "is not a number", "write a number such as 0.5, 1e-6 or inf")
+    return number
 
 
 def _choice(field: str, value: Any, choices: tuple[str, ...]) -> Any:

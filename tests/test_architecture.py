@@ -42,7 +42,9 @@ RANKS = [
     {"identity", "data_file", "queries.base"},
     {"queries.count", "queries.mean"},
     {"study"},
-    {"ledger"},
+    {"ledger.entry", "ledger.file", "ledger.spending"},
+    {"ledger.check"},
+    {"ledger.book"},
     {"release"},
     {"embedded"},
     {"baselines", "parties_file", "plan_file"},
@@ -61,12 +63,17 @@ def module_name(path: Path) -> str:
 
 def imports(path: Path) -> set[str]:
     """tpmdp modules this file imports anywhere, type-checking blocks included."""
-    found = set()
+    found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("tpmdp."):
             module = node.module.removeprefix("tpmdp.")
-            package = (SOURCE / module.replace(".", "/")).is_dir()
-            found |= {f"{module}.{alias.name}" for alias in node.names} if package else {module}
+            folder = SOURCE / module.replace(".", "/")
+            if not folder.is_dir():
+                found.add(module)
+                continue
+            for alias in node.names:  # a module of a package, or what its __init__ gets from its own modules
+                is_module = (folder / f"{alias.name}.py").is_file()
+                found |= {f"{module}.{alias.name}"} if is_module else imports(folder / "__init__.py")
     return found
 
 

@@ -24,10 +24,14 @@ from click.testing import CliRunner
 
 import tpmdp
 import tpmdp.ledger as module
+import tpmdp.ledger.book as ledger_book
+import tpmdp.ledger.file as ledger_file
 from tests.oracles import DIGITS, exact_delta
 from tpmdp.commands.ledger import ledger as group
 from tpmdp.errors import FileError, InputError, TpmdpError
 from tpmdp.ledger import Charge, Entry, Ledger, LedgerError, OverspendError, promise, promises, square_up
+from tpmdp.ledger.entry import entry_hash
+from tpmdp.ledger.file import APPLICATION, SCHEMA
 
 ROOT = Path(__file__).parents[1]
 INF = math.inf
@@ -447,7 +451,7 @@ def test_a_full_disk_changes_nothing_and_the_ledger_stays_usable(path: Path) -> 
 def test_a_ledger_held_by_another_process_is_reported(
     path: Path, tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_BUSY_MS", 50)
+    monkeypatch.setattr(ledger_file, "_BUSY_MS", 50)
     process = worker("hold", path, tmp_path / "start")
     assert process.stdout is not None
     assert process.stdout.readline() == '"ready"\n'
@@ -516,7 +520,7 @@ def test_clocks_decide_nothing(path: Path, ledger: Ledger, monkeypatch: pytest.M
 
 # --- tampering ---------------------------------------------------------------------------------------------------
 
-TRIGGERS = [sql for sql in module._SCHEMA if sql.startswith("CREATE TRIGGER")]
+TRIGGERS = [sql for sql in SCHEMA if sql.startswith("CREATE TRIGGER")]
 
 
 def tamper(path: Path, *statements: str) -> None:
@@ -586,7 +590,7 @@ def rechain(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
         number = row["number"]
         change(row)
         row["previous"] = before
-        row["hash"] = before = module._digest(list(row.values()))
+        row["hash"] = before = entry_hash(list(row.values()))
         values = ", ".join(f"{key} = {value!r}" for key, value in row.items())
         statements.append(f"UPDATE entries SET {values} WHERE number = {number}")  # noqa: S608
     tamper(path, "DROP INDEX once", *statements)
@@ -739,7 +743,7 @@ def test_files_that_are_no_ledger_give_one_line(tmp_path: Path) -> None:
     connection.close()
     hollow = tmp_path / "hollow"
     connection = sqlite3.connect(hollow)
-    connection.execute(f"PRAGMA application_id={module._APPLICATION}")
+    connection.execute(f"PRAGMA application_id={APPLICATION}")
     connection.execute("PRAGMA user_version=1")
     connection.close()
     hollow.chmod(0o600)
@@ -781,7 +785,7 @@ def test_create_never_replaces_and_leaves_nothing_behind(tmp_path: Path, monkeyp
     with pytest.raises(FileError, match="cannot be written"):
         Ledger.create(tmp_path / ("x" * 300), "north", 1.0, 1e-6)
     before = sorted(os.listdir(tmp_path))
-    monkeypatch.setattr(module, "_SCHEMA", (*module._SCHEMA, "CREATE NONSENSE"))
+    monkeypatch.setattr(ledger_book, "SCHEMA", (*SCHEMA, "CREATE NONSENSE"))
     with pytest.raises(FileError, match="cannot be used"):
         Ledger.create(tmp_path / "b", "north", 1.0, 1e-6)
     assert sorted(os.listdir(tmp_path)) == before
@@ -814,7 +818,7 @@ def test_a_closed_ledger_says_so(ledger: Ledger) -> None:
 
 
 def test_a_long_ledger_is_read_in_pages_and_verified(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_PAGE", 7)
+    monkeypatch.setattr(ledger_book, "_PAGE", 7)
     seen: list[tuple[int, int]] = []
     with Ledger.create(path, "north", INF, 1e-6) as ledger:
         for number in range(30):

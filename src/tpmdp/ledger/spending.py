@@ -1,0 +1,230 @@
+"""What sessions cost together: every sum rounded up, what is left rounded down. docs/theory.md, "The ledger"."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from tpmdp.calibration import calibrate, mu_at
+from tpmdp.composition import epsilon_of
+from tpmdp.errors import InputError, TpmdpError, shown
+from tpmdp.validate import DELTA_MIN, EPSILON_MIN, as_floats, check_delta, check_epsilon
+
+if TYPE_CHECKING:
+    from tpmdp.ledger.entry import Entry
+
+NEXT_CLOSENESS: Final = 1e-30  # `Spent.left` leaves room for this much in the next release; real ones have about 1e-50
+_U: Final = 2.0**-53
+_ROOM_WIDTH: Final = 1e-14  # relative, of the search for what is left
+_ROOM_STEPS: Final = 32
+_ROOM_LEAST: Final = 1e-10  # of the whole: below it rounding hides what is left
+
+
+class LedgerError(TpmdpError):
+    """A request the ledger must refuse, or an entry that is not as it was written.
+
+    >>> str(LedgerError("session ab12", "is finished", "start a new session"))
+    'session ab12 is finished: start a new session'
+    """
+
+    def __init__(self, subject: str, problem: str, remedy: str) -> None:
+        self.subject, self.problem, self.remedy = subject, problem, remedy
+        super().__init__(f"{subject} {problem}: {remedy}")
+
+
+class OverspendError(TpmdpError):
+    """A reservation that would break the limit: says what it costs, what it would make, the limit and what is left."""
+
+    def __init__(self, path: Path, party: str, study: str, cost: float, after: float, spent: Spent) -> None:
+        self.party, self.study, self.cost, self.after, self.spent = party, study, cost, after, spent
+        total, left = rounded_up(after), rounded_down(spent.left)
+        less = f", or plan a study with epsilon at most {left}" if spent.left > 0 else ""
+        super().__init__(
+            f"study {shown(study)} would cost {shown(party)} epsilon {rounded_up(cost)} and make {total} in all, over "
+            f"the limit epsilon {spent.limit_epsilon!r} at delta {spent.limit_delta!r}, of which {left} is left: "
+            f"raise the limit (tpmdp ledger limit {shown(str(path), 300)} --epsilon {total}){less}"
+        )
+
+
+@dataclass(frozen=True)
+class Charge:
+    """What a session costs: its Gaussian mu and its closeness tau; epsilon and delta are the study's, for the reader.
+
+    >>> Charge(mu=0.25, closeness=1e-50, epsilon=1, delta=1e-6).epsilon
+    1.0
+    """
+
+    mu: float
+    closeness: float
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        rules = {"mu": math.inf, "closeness": math.nextafter(math.inf, 0), "epsilon": math.inf, "delta": 1.0}
+        for name, most in rules.items():
+            value = float(as_floats(name, [getattr(self, name)])[0])
+            if not 0 <= value <= most:
+                rule = "must not be negative or NaN" if most > 1 else "must lie in [0, 1]"
+                rule = "must be finite and not negative" if name == "closeness" else rule
+                raise InputError(name, value, rule, "give what the session costs")
+            object.__setattr__(self, name, value + 0.0)  # SQLite has no negative zero
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What is spent and what is left, at the limit's delta; spent is rounded up, left is rounded down.
+
+    >>> Spent(0.1, 0.0, 1, 0.4, 1.0, 1e-6, 0.2, 0.9).left
+    0.9
+    """
+
+    mu: float
+    closeness: float
+    sessions: int
+    epsilon: float
+    limit_epsilon: float
+    limit_delta: float
+    mu_left: float  # a release with this mu is accepted
+    left: float  # and so is one calibrated to this epsilon at the limit's delta
+
+
+def rounded_up(value: float) -> str:
+    """A cost in six digits, never shown smaller than it is.
+
+    >>> rounded_up(1.0000000000000002), rounded_up(0.25), rounded_up(float("inf"))
+    ('1.00001', '0.25', 'inf')
+    """
+    return _six_digits(value, ROUND_CEILING)
+
+
+def rounded_down(value: float) -> str:
+    """What is left in six digits, never shown larger than it is.
+
+    >>> rounded_down(0.9999999), rounded_down(0.0)
+    ('0.999999', '0')
+    """
+    return _six_digits(value, ROUND_FLOOR)
+
+
+def _six_digits(value: float, rounding: str) -> str:
+    if not math.isfinite(value):
+        return "inf"
+    digits = Context(prec=6, rounding=rounding).create_decimal_from_float(value).normalize()
+    return f"{digits:f}" if digits == 0 or -5 < digits.adjusted() < 7 else f"{digits:e}"
+
+
+def add_up(total: float, cost: float) -> float:
+    """The sum of two costs, rounded up; nothing costs nothing.
+
+    >>> add_up(1.0, 1e-50) > 1.0, add_up(1.0, 0.0)
+    (True, 1.0)
+    """
+    if total == 0 or cost == 0:
+        return total + cost
+    return math.nextafter(total + cost, math.inf)
+
+
+def square_up(mu: float) -> float:
+    """mu^2, rounded up.
+
+    >>> square_up(0.1) > 0.1 * 0.1, square_up(1e-200) > 0, square_up(1e200), square_up(0.0)
+    (True, True, inf, 0.0)
+    """
+    return math.nextafter(mu * mu, math.inf) if mu else 0.0
+
+
+def promise(mu_squared: float, closeness: float, delta: float) -> float:
+    """The epsilon at this delta of sessions with this sum of mu^2 and of closeness; never too small.
+
+    >>> print(f"{promise(0.25, 1e-50, 1e-6):.6f}")
+    2.254085
+    """
+    return promises([mu_squared], [closeness], [delta])[0]
+
+
+def promises(mu_squared: Sequence[float], closeness: Sequence[float], delta: Sequence[float]) -> list[float]:
+    """`promise` for many at once.
+
+    >>> promises([0.0, float("inf")], [0.0, 0.0], [1e-6, 1e-6])
+    [0.0, inf]
+    """
+    if not mu_squared:
+        return []
+    mu = [math.nextafter(math.sqrt(total), math.inf) if total else 0.0 for total in mu_squared]
+    scaled = [_delta_down(d, tau) for d, tau in zip(delta, closeness, strict=True)]
+    epsilons: list[float] = np.atleast_1d(np.asarray(epsilon_of(np.array(mu), np.array(scaled)))).tolist()
+    return [add_up(epsilon, 2.0 * tau) for epsilon, tau in zip(epsilons, closeness, strict=True)]
+
+
+def _delta_down(delta: float, closeness: float) -> float:
+    """delta e^(-closeness), rounded down; what calibration cannot handle becomes 0, whose epsilon is infinite."""
+    if closeness == 0:
+        return delta
+    scaled = delta * math.exp(-closeness) * (1.0 - 8 * _U)
+    return scaled if scaled >= DELTA_MIN else 0.0
+
+
+def check_limit(epsilon: float, delta: float) -> tuple[float, float]:
+    """A limit that can be kept.
+
+    >>> check_limit(1, 1e-6)
+    (1.0, 1e-06)
+    """
+    eps, dlt = as_floats("epsilon", [epsilon]), as_floats("delta", [delta])
+    check_epsilon(eps.reshape(()))
+    check_delta(dlt.reshape(()), eps.reshape(()))
+    return float(eps[0]), float(dlt[0]) + 0.0
+
+
+def totals_with(last: Entry, mu: float, closeness: float) -> tuple[float, float]:
+    """The running totals with one more session, rounded up."""
+    return add_up(last.mu_squared_total, square_up(mu)), add_up(last.closeness_total, closeness)
+
+
+def room_left(last: Entry) -> tuple[float, float]:
+    """The mu and the epsilon one further release may have: both found by trying what `reserve` would say."""
+    if last.limit_epsilon == math.inf:
+        return math.inf, math.inf
+
+    def count_fitting(values: Sequence[float]) -> int:
+        """How many from the start would all be accepted, with closeness or without."""
+        totals = [totals_with(last, mu, tau) for mu in values for tau in (0.0, NEXT_CLOSENESS)]
+        after = promises([t[0] for t in totals], [t[1] for t in totals], [last.limit_delta] * len(totals))
+        worst = zip(after[::2], after[1::2], strict=True)
+        return next((place for place, both in enumerate(worst) if not max(both) <= last.limit_epsilon), len(values))
+
+    def accepted(mu: float) -> bool:
+        return all(
+            promise(*totals_with(last, mu, tau), last.limit_delta) <= last.limit_epsilon
+            for tau in (0.0, NEXT_CLOSENESS)
+        )
+
+    low, high = 0.0, mu_at(calibrate(last.limit_epsilon, last.limit_delta))
+    if not accepted(low):
+        return 0.0, 0.0
+    while count_fitting([high]):
+        low, high = high, 2.0 * high
+    least = _ROOM_LEAST * high
+    while high - low > _ROOM_WIDTH * high and high > least:
+        steps = [low + (high - low) * part / _ROOM_STEPS for part in range(1, _ROOM_STEPS)]
+        fitting = count_fitting(steps)
+        low, high = [low, *steps][fitting], [*steps, high][fitting]
+    mu_left = _shrunk(low, accepted)
+    left = min(promise(square_up(mu_left), 0.0, last.limit_delta), last.limit_epsilon)
+    left = _shrunk(left, lambda eps: eps < EPSILON_MIN or accepted(mu_at(calibrate(eps, last.limit_delta))))
+    return mu_left, left if left >= EPSILON_MIN else 0.0
+
+
+def _shrunk(value: float, accepted: Callable[[float], bool]) -> float:
+    """The value, or the first a little below it that is accepted, going down ever faster; 0 always is."""
+    step = 2.0 * _U
+    while value > 0 and not accepted(value):
+        value *= 1.0 - step
+        step = min(2.0 * step, 0.5)
+    return value

@@ -22,7 +22,7 @@ from tpmdp import __version__
 from tpmdp.cli_output import print_with
 from tpmdp.commands.ledger import ledger
 from tpmdp.commands.relay import relay
-from tpmdp.commands.study import join, keygen, run
+from tpmdp.commands.study import join, keygen, run, terms
 from tpmdp.errors import CertificateError, DeadlineError, InputError, TpmdpError
 from tpmdp.progress import note_interrupt, was_interrupted
 
@@ -44,7 +44,7 @@ def cli() -> None:
     """
 
 
-for _command in (keygen, run, join, relay, ledger):
+for _command in (keygen, run, join, terms, relay, ledger):
     cli.add_command(_command)
 
 

@@ -146,9 +146,17 @@ def _encode(study: Study, terms: Terms, name: str, table: Table) -> IntArray:
     return terms.grid.encode(study.statistic(name, table), float(terms.bounds[index]))
 
 
-def check_ready(study: Study, name: str, identity: Ed25519PrivateKey, table: Table) -> Terms:
-    """The terms, if this party may sign them and has fitting key and data; nothing is charged or written."""
+def check_ready(
+    study: Study, name: str, identity: Ed25519PrivateKey, table: Table, given: Terms | None = None
+) -> Terms:
+    """The terms, if this party may sign them and has fitting key and data; nothing is charged or written.
+
+    `given` terms may come from anybody: they must be about this study, and keep this party's budget.
+    """
     terms = study.terms()
+    if given is not None:
+        given.check_same_question(terms)
+        terms = given
     index = study.index(name)
     check_identity(terms, index, identity)
     terms.check(index)

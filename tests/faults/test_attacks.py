@@ -20,6 +20,7 @@ from tpmdp.ledger import Ledger
 from tpmdp.protocol.channel import open_sealed
 from tpmdp.protocol.messages import EVERYONE, Kind, Message, MessageError, decode, encode
 from tpmdp.protocol.messages import verify as verify_signature
+from tpmdp.protocol.terms import Terms
 
 Batch = list[tuple[int, bytes]]
 
@@ -188,6 +189,32 @@ def submission_digest(rows: list[tuple[int, bytes]], sender: int, roster: tuple[
 def wal(store: Path) -> bytes:
     path = store.with_name(store.name + "-wal")
     return path.read_bytes() if path.exists() else b""
+
+
+def test_a_plan_computed_by_somebody_else_is_signed_only_by_whom_it_does_not_harm(tmp_path: Path) -> None:
+    with Consortium(tmp_path) as consortium:
+        consortium.relay()
+        file = tmp_path / "terms.json"
+        assert ended(consortium.start("terms", str(consortium.study_file), "--out", str(file))).code == 0
+        honest = Terms.parse(file.read_text())
+        more = dataclasses.replace(honest, sigma=honest.sigma + 4)  # another plan, no worse for anybody
+        file.write_text(more.canonical())
+        processes = {name: consortium.join(name, "--terms", str(file)) for name in NAMES}
+        check_answers({name: ended(process) for name, process in processes.items()}, consortium.study)
+        weak = dataclasses.replace(honest, sigma=honest.sigma // 2)
+        file.write_text(weak.canonical())
+        for name in NAMES:
+            consortium.ledger_file(name).unlink()
+            one = ended(consortium.join(name, "--terms", str(file), "--relay", "http://127.0.0.1:9"))
+            assert one.code == 2
+            assert f"breaks the budget of {name}" in one.errors
+            assert not consortium.ledger_file(name).exists()
+        file.write_text(dataclasses.replace(honest, query="something else").canonical())
+        one = ended(consortium.join("north", "--terms", str(file)))
+        assert one.code == 2
+        assert "query in the terms" in one.errors
+        file.write_text("{}")
+        assert "holds no terms" in ended(consortium.join("north", "--terms", str(file))).errors
 
 
 # Studies and names ----------------------------------------------------------------------------------------------------

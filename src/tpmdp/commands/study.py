@@ -1,4 +1,4 @@
-"""`tpmdp keygen`, `tpmdp join` and `tpmdp run`: identities and studies on the command line."""
+"""`tpmdp keygen`, `terms`, `join` and `run`: identities and studies on the command line."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ import click
 from tpmdp.errors import InputError
 
 if TYPE_CHECKING:
+    from tpmdp.protocol.terms import Terms
     from tpmdp.release import PartyRelease
     from tpmdp.study import Study
 
 _FILE: Final = click.Path(path_type=Path, readable=False)  # our own reader words the errors
 _SUFFIX: Final = ".key"
+_TERMS_MAX: Final = 64 << 20
 
 
 @click.command()
@@ -50,6 +52,7 @@ def keygen(name: str, out: Path | None) -> None:
 @click.option("--ledger", "ledger_file", type=_FILE, help="Your ledger. Default: beside the key file, NAME.ledger.")
 @click.option("--session", type=int, help="Number of the session. Default: what the study says.")
 @click.option("--deadline", help="Stop waiting then: 90s, 10m, 2h or a date and time. Default: what the study says.")
+@click.option("--terms", "terms_file", type=_FILE, help="Sign this plan, from tpmdp terms, if it keeps your budget.")
 @click.option("--ca", "authority", type=_FILE, help="Certificate to trust for the relay, if it is not a public one.")
 @click.option("--plain-http", is_flag=True, help="Do without TLS to a relay on another machine.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines: one for each step, then the outcome.")
@@ -62,6 +65,7 @@ def join(
     ledger_file: Path | None,
     session: int | None,
     deadline: str | None,
+    terms_file: Path | None,
     authority: Path | None,
     plain_http: bool,
     as_json: bool,
@@ -86,7 +90,8 @@ def join(
         raise InputError("--data", "(none)", f"is missing for a party with {records} records", "name your file")
     table = read_columns(data_file, study.columns) if records and data_file is not None else {}
     path = ledger_file if ledger_file is not None else key_file.with_name(f"{name}.ledger")
-    terms = check_ready(study, name, identity, table)
+    given = read_terms(terms_file) if terms_file is not None else None
+    terms = check_ready(study, name, identity, table, given)
     with open_or_create_ledger(path, study, name) as ledger:
         told = take_part(
             study,
@@ -106,6 +111,37 @@ def join(
     from tpmdp.report_release import print_releases
 
     print_with(lambda console: print_releases(study, [told], console))
+
+
+@click.command()
+@click.argument("study_file", metavar="STUDY", type=_FILE)
+@click.option("--session", type=int, help="Number of the session. Default: what the study says.")
+@click.option("--out", type=_FILE, required=True, help="Where to write the terms.")
+def terms(study_file: Path, session: int | None, out: Path) -> None:
+    """Write what all parties of a STUDY sign, the noise plan included, to a file for tpmdp join --terms.
+
+    Only needed where parties compute different plans, for instance with different versions of libraries.
+    """
+    from tpmdp.files import replacing
+
+    text = _read_study(study_file, session, None).terms().canonical()
+    with replacing(out) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    click.echo(f"wrote {out}")
+
+
+def read_terms(path: Path) -> Terms:
+    """Terms from a file, whoever made it."""
+    from tpmdp.errors import FileError
+    from tpmdp.files import readable
+    from tpmdp.protocol.terms import Terms
+
+    with readable(path, _TERMS_MAX):
+        data = path.read_bytes()
+    try:
+        return Terms.parse(data.decode("utf-8"))
+    except (UnicodeDecodeError, InputError):
+        raise FileError(path, "holds no terms of a session", "make it with tpmdp terms STUDY --out FILE") from None
 
 
 def _read_study(path: Path, session: int | None, deadline: str | None) -> Study:

@@ -186,6 +186,14 @@ class Terms:
             raise InputError("terms", text, "are not in canonical form", "ask for the file again")
         return terms
 
+    def check_same_question(self, own: Terms) -> None:
+        """Refuse terms from elsewhere that differ from our own in anything but grid and noise."""
+        theirs, ours = json.loads(self.canonical()), json.loads(own.canonical())
+        for field in sorted(ours):
+            if field not in ("step", "word", "sigma") and theirs[field] != ours[field]:
+                remedy = "compare the study files; do not take part before they are the same"
+                raise InputError(f"{field} in the terms", theirs[field], "differs from the study", remedy)
+
     def check(self, party: int) -> None:
         """Refuse a plan that breaks this party's budget, could wrap, or is not drawn exactly as the theory needs."""
         self._check_grid()

@@ -367,6 +367,50 @@ def test_a_clock_past_the_deadline_stops_a_party_before_it_is_charged(tmp_path: 
         check_answers(told, consortium.study)
 
 
+# TLS ------------------------------------------------------------------------------------------------------------------
+
+
+def certificate(folder: Path) -> tuple[Path, Path]:
+    """A self-signed certificate for 127.0.0.1 and its key."""
+    from datetime import UTC, datetime, timedelta
+    from ipaddress import ip_address
+
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "relay")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    (folder / "relay.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    (folder / "relay.key").write_bytes(pem)
+    return folder / "relay.pem", folder / "relay.key"
+
+
+def test_parties_join_over_tls_and_refuse_a_certificate_they_do_not_know(tmp_path: Path) -> None:
+    public, private = certificate(tmp_path)
+    with Consortium(tmp_path) as consortium:
+        words = ["relay", "--port", str(consortium.port), "--store", str(consortium.store)]
+        relay = consortium.start(*words, "--certificate", str(public), "--private-key", str(private))
+        assert relay.stdout is not None
+        assert "https://" in relay.stdout.readline()
+        url = consortium.url.replace("http", "https")
+        one = ended(consortium.join("north", "--relay", url))
+        assert one.code == 2
+        assert "certificate is not trusted" in one.errors
+        processes = {name: consortium.join(name, "--relay", url, "--ca", str(public)) for name in NAMES}
+        check_answers({name: ended(process) for name, process in processes.items()}, consortium.study)
+        consortium.check_ledgers()
+
+
 # The embedded run -----------------------------------------------------------------------------------------------------
 
 

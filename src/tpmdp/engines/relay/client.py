@@ -212,6 +212,8 @@ def _tls(authority: Path | None) -> ssl.SSLContext:
 
 def _describe(error: httpx.TransportError) -> str:
     text = str(error) or type(error).__name__
+    if "CERTIFICATE_VERIFY_FAILED" in text:  # it will not become better
+        raise RelayError(f"the relay's certificate is not trusted ({shown(text, 150)}): give its certificate with --ca")
     return shown(text, _ERROR_SHOWN)
 
 

@@ -102,7 +102,7 @@ def test_a_second_session_is_refused_when_it_would_overspend_and_says_what_is_le
     assert "over the limit" in line
     assert "is left" in line
     again = tpmdp("run", EXAMPLE, "--state", state, folder=state)
-    assert "nothing was sent or charged" in again.stdout
+    assert "nothing new was sent or charged" in again.stdout
 
 
 def test_a_live_table_is_shown_on_a_terminal(state: Path, tmp_path: Path) -> None:
@@ -139,6 +139,7 @@ def test_a_live_table_is_shown_on_a_terminal(state: Path, tmp_path: Path) -> Non
         (["join", EXAMPLE], "Missing option"),
         (["terms", EXAMPLE, "--out", "t.json"], "public_key of hospital_north"),
         (["relay", "--host", "192.0.2.1"], "needs TLS"),
+        (["relay", "--host", "192.0.2.1", "--plain-http"], "name the studies"),
         (["relay", "--port", "99999"], "99999"),
         (["relay", "--port", "0", "--store", "no/relay.sqlite"], "does not exist"),
         (["relay", "--study", "no.toml"], "does not exist"),

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tpmdp import InputError, Ledger, OverspendError, Study, run
+from tpmdp import InputError, Ledger, NoNoiseWarning, OverspendError, Study, run
 from tpmdp.engines.ideal import IdealEngine
 from tpmdp.engines.memory import MemoryEngine
 from tpmdp.engines.relay.engine import RelayEngine
 from tpmdp.noise.source import seeded_source, system_source
+from tpmdp.planning.grid_plan import plan_on_grid
 from tpmdp.protocol.masks import from_words
 from tpmdp.release import noise_source, noisy_vector, open_or_create_ledger, prepare
 
@@ -95,10 +96,51 @@ def test_no_noise_is_only_accepted_by_a_ledger_without_limit(tmp_path: Path) -> 
 
     assert World(3, 0, [0]).terms.charge(1)[0] == math.inf
     with Ledger.create(tmp_path / "a.ledger", "south", 100.0, 1e-6) as ledger:
-        with pytest.raises(OverspendError, match="inf"):
+        with pytest.raises(InputError, match="threshold = 0 lets receivers learn the exact answer"):
             prepare_one(study(threshold=0), "south", ledger)
         ledger.set_limit(math.inf, 1e-6)
         assert prepare_one(study(threshold=0), "south", ledger).tolist() == [2 * scale(study(threshold=0))]
+
+
+def test_a_release_without_noise_says_so_loudly() -> None:
+    with pytest.warns(NoNoiseWarning, match="no noise"):
+        result = run(study(threshold=0), TABLES)
+    assert result.answers[0].value == TRUTH
+    assert result.parties["south"].guarantee.startswith("NONE")
+    assert result.parties["south"].epsilon == math.inf
+
+
+@pytest.mark.parametrize(
+    "change", [{"sensitivity": 0.0}, {"sensitivity": 1e-3}, {"epsilon": 9.0}, {"threshold": 2}, {"receivers": [1]}]
+)
+def test_terms_about_something_else_are_not_signed(tmp_path: Path, change: dict[str, Any]) -> None:
+    """Terms may come from anybody: a weaker budget or a smaller sensitivity in them must not pass."""
+    made = study()
+    keys = {member.name: bytes(31) + bytes([place]) for place, member in enumerate(made.members)}
+    keyed = made.with_keys(keys)
+    weaker = plan_on_grid(made.spec().replace(**change), made.bounds(), 1)
+    terms = keyed.terms(weaker)
+    with (
+        Ledger.create(tmp_path / "a.ledger", "north", 10.0, 1e-6) as ledger,
+        pytest.raises(InputError, match="differ from the study"),
+    ):
+        prepare(keyed, terms, "north", TABLES["north"], ledger)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        np.array([70.0, math.nan, 66, 41]),
+        np.array([70.0, math.inf, 66, 41]),
+        np.full((4, 5), 70.0),
+        np.array(["70", "20", "66", "41"]),
+        np.zeros(3),
+    ],
+)
+def test_tables_from_python_are_checked_and_their_values_not_shown(column: Any) -> None:
+    with pytest.raises(InputError) as caught:
+        run(study(), {**TABLES, "north": {"age": column}})
+    assert "70" not in str(caught.value)
 
 
 def scale(made: Study) -> int:

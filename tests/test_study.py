@@ -156,7 +156,8 @@ def test_no_change_of_records_moves_the_vector_by_more_than_the_sensitivity(unit
         (changed(parties=DOCUMENT["parties"][:1]), "at least 2"),
         (changed(queries=[]), "one table or more"),
         (changed(queries=[DOCUMENT["queries"][0]] * 2), "different names"),
-        (party(0, name="South"), "listed twice"),
+        (party(0, name="South"), "upper and lower case"),
+        (party(0, name="south"), "listed twice"),
         (party(0, name="../x"), "letters, digits"),
         (party(0, name=3), "letters, digits"),
         (party(0, epsilon=-1), "epsilon"),
@@ -172,6 +173,10 @@ def test_no_change_of_records_moves_the_vector_by_more_than_the_sensitivity(unit
         (query(0, kind="median"), "must be one of count, mean"),
         (query(0, column=""), "column"),
         (query(1, low=30.5), "finite range"),
+        (query(1, low=1e17, high=1e17 + 16), "finite range"),
+        (query(0, below=65), "hold no value"),
+        (query(0, at_least=math.inf), "hold no value"),
+        (changed(session="1"), "remove the quotes"),
         (query(1, high=math.inf), "finite range"),
         (query(1, high="30"), "not a number"),
         (query(0, low=3), "is unknown"),
@@ -214,6 +219,24 @@ def test_study_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
             Study.read(tmp_path / name)
     with pytest.raises(FileError, match="does not exist"):
         Study.read(tmp_path / "no.toml")
+
+
+def test_a_number_too_large_for_a_double_is_not_infinity(tmp_path: Path) -> None:
+    text = Study.parse(DOCUMENT).toml()
+    for number in ("1e400", "9" * 400):
+        (tmp_path / "a.toml").write_text(text.replace("epsilon = 0.5", f"epsilon = {number}"))
+        with pytest.raises(FileError, match="out of range"):
+            Study.read(tmp_path / "a.toml")
+
+
+def test_a_mean_of_many_equal_records_is_not_biased_by_rounding() -> None:
+    from tpmdp.queries.mean import Mean
+
+    query = Mean("x", "x", 0.0, 1.0)
+    count = 3_000_000
+    total = query.statistic({"x": np.full(count, 0.3)})
+    (answer,) = query.answers(total, count, 1.0)
+    assert answer.value == pytest.approx(0.3, abs=1e-12)
 
 
 def test_deadlines() -> None:

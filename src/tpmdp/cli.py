@@ -1,7 +1,7 @@
 """The command line: parse, call, print. Heavy imports wait until a command runs, so that --help is quick.
 
 Exit codes: 0 done; 1 a plan does not prove what it claims; 2 bad input or output, or refused; 3 the deadline passed;
-130 interrupted; 141 closed pipe.
+130 interrupted; 141 closed pipe; 143 told to stop.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tpmdp.cli_output import print_with
 from tpmdp.commands.ledger import ledger
 from tpmdp.commands.relay import relay
 from tpmdp.commands.study import join, keygen, run, terms
-from tpmdp.errors import CertificateError, DeadlineError, InputError, TpmdpError
+from tpmdp.errors import CertificateError, DeadlineError, InputError, TpmdpError, shown
 from tpmdp.progress import note_interrupt, was_interrupted
 
 if TYPE_CHECKING:
@@ -182,6 +182,8 @@ def main(arguments: list[str] | None = None) -> None:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         with suppress(ValueError):  # not the main thread
             signal.signal(signal.SIGINT, note_interrupt)
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                signal.signal(number, _stop)
     try:
         # Not cli.main(): it turns a closed pipe into exit code 1, which here means "not valid".
         with cli.make_context("tpmdp", sys.argv[1:] if arguments is None else arguments) as context:
@@ -201,13 +203,27 @@ def main(arguments: list[str] | None = None) -> None:
         _fail(f"{error.format_message()} See tpmdp --help.", 2)
     except (click.Abort, KeyboardInterrupt):
         _fail("interrupted", 130)
+    except _Stopped as stopped:
+        _quit(128 + stopped.args[0])
     except BrokenPipeError:
         _quit(141)  # the reader of our output went away; there is nobody to tell
     except OSError as error:
-        _fail(f"standard output cannot be written ({error.strerror or error}): check the disk", 2)
+        reason = error.strerror or error
+        if error.filename is None:
+            _fail(f"standard output cannot be written ({reason}): check the disk", 2)
+        _fail(f"{shown(str(error.filename), 300)} cannot be used ({reason}): check the disk and the rights", 2)
     if was_interrupted():
         _fail("interrupted", 130)
     _quit(0)
+
+
+class _Stopped(BaseException):
+    """Told to stop by a signal: clean up and go."""
+
+
+def _stop(number: int, frame: object) -> NoReturn:
+    del frame
+    raise _Stopped(number)
 
 
 def _prepare_streams() -> None:

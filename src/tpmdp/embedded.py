@@ -20,12 +20,12 @@ from typing import Any, Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tpmdp.data_file import find_records
+from tpmdp.data_file import find_records, read_columns
 from tpmdp.errors import DeadlineError, FileError, InputError, TpmdpError, shown
 from tpmdp.files import replacing
 from tpmdp.identity import read_key, write_key
 from tpmdp.queries.base import Answer
-from tpmdp.release import PartyRelease
+from tpmdp.release import PartyRelease, check_room, open_or_create_ledger
 from tpmdp.study import Study
 
 _GRACE_S: Final = 30.0  # past the deadline, for processes to start and stop on a busy machine
@@ -56,6 +56,7 @@ def run_study(study: Study, data_folder: Path, state: Path) -> list[PartyRelease
     files = {member.name: find_records(data_folder, member.name) for member in study.members if member.records}
     _make_folder(state)
     keyed = _with_keys(study, state)
+    _check_all(keyed, files, state)
     study_file = state / "study.toml"
     with replacing(study_file) as temporary:
         temporary.write_text(keyed.toml(), encoding="utf-8")
@@ -69,6 +70,19 @@ def run_study(study: Study, data_folder: Path, state: Path) -> list[PartyRelease
             children.append(_Child(member.name, process))
         _follow(children, limit)
     return [child.outcome for child in children if child.outcome is not None]
+
+
+def _check_all(study: Study, files: dict[str, Path], state: Path) -> None:
+    """Everybody's data and ledger, before anybody is charged: a party that refuses later would cost the others."""
+    terms = study.terms()
+    for index, member in enumerate(study.members):
+        terms.check(index)
+        if member.records:
+            study.statistic(member.name, read_columns(files[member.name], study.columns))
+        path = state / f"{member.name}.ledger"
+        if path.exists():
+            with open_or_create_ledger(path, study, member.name) as ledger:
+                check_room(study, terms, index, ledger)
 
 
 def _make_folder(state: Path) -> None:
@@ -105,8 +119,8 @@ def _join_command(study_file: Path, name: str, state: Path, data: Path | None, u
 def _start(arguments: list[str], started: list[subprocess.Popen[str]]) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "tpmdp", *arguments]
     process = subprocess.Popen(  # noqa: S603
-        command,
-        stdin=subprocess.DEVNULL,
+        [*command, "--end-with-stdin"],
+        stdin=subprocess.PIPE,  # it ends when we do, even if we are killed
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -133,9 +147,10 @@ def _processes() -> Iterator[list[subprocess.Popen[str]]]:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-            for stream in (process.stdout, process.stderr):
+            for stream in (process.stdin, process.stdout, process.stderr):
                 if stream is not None:
-                    stream.close()
+                    with suppress(OSError):
+                        stream.close()
 
 
 @contextmanager
@@ -143,7 +158,10 @@ def _relay(state: Path, started: list[subprocess.Popen[str]]) -> Iterator[str]:
     process = _start(["relay", "--port", "0", "--store", str(state / "relay.sqlite")], started)
     assert process.stdout is not None
     assert process.stderr is not None
+    timer = threading.Timer(_GRACE_S, process.kill)
+    timer.start()
     line = process.stdout.readline()
+    timer.cancel()
     if "http" not in line:
         problem = " ".join(process.stderr.read().split()) or "it ended without a word"
         raise ChildError(f"the relay did not start ({shown(problem, 300)}): check the --state folder")
@@ -188,6 +206,9 @@ def _follow(children: list[_Child], limit: float) -> None:
             _check(children)
     for reader in readers:
         reader.join(_STOP_S)
+    for child in children:
+        if child.outcome is None:
+            raise ChildError(f"{child.name}: its process ended without a word (code {child.code}): run again to resume")
 
 
 def _read(child: _Child, source: str, said: queue.Queue[tuple[_Child, str, str]]) -> None:
@@ -200,7 +221,8 @@ def _read(child: _Child, source: str, said: queue.Queue[tuple[_Child, str, str]]
 
 def _note(child: _Child, source: str, line: str) -> None:
     if source == "stderr":
-        child.complaint = line.strip().removeprefix("tpmdp: ")
+        if not line.startswith("tpmdp: made a new ledger"):
+            child.complaint = line.strip().removeprefix("tpmdp: ")
         return
     try:
         told: dict[str, Any] = json.loads(line)
@@ -225,14 +247,13 @@ def _outcome(told: dict[str, Any]) -> PartyRelease:
 def _check(children: list[_Child]) -> None:
     """A party that refused will not come: there is no point in waiting. One that was late speaks for all."""
     for child in children:
-        if child.code not in (None, 0) and child.complaint:
+        if child.code in (None, 0):
+            continue
+        if child.code is not None and child.code < 0:
+            raise ChildError(f"{child.name}: its process was killed (signal {-child.code}): run again to resume")
+        if child.complaint:
             kind = DeadlineError if child.code == _DEADLINE_CODE else ChildError
             raise kind(f"{child.name}: {child.complaint}")
-    for child in children:
-        if child.code is not None and (child.code != 0 or child.outcome is None):
-            time.sleep(0.2)  # its complaint may still be on the way
-            if not child.complaint and child.code < 0:
-                raise ChildError(f"{child.name}: its process was killed (signal {-child.code}): run again to resume")
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from tpmdp.errors import FileError, InputError, MissingDependencyError, shown
 from tpmdp.files import readable
 from tpmdp.progress import Progress
 from tpmdp.spec import Spec, check_names, check_threshold
-from tpmdp.validate import check_delta, check_epsilon, check_sensitivity
+from tpmdp.validate import check_delta, check_epsilon, check_sensitivity, parse_float
 
 COLUMNS: Final = ("name", "epsilon", "delta", "sensitivity", "threshold")
 _REQUIRED: Final = ("epsilon", "delta")
@@ -201,7 +201,7 @@ def _read_parquet(path: Path, progress: Progress | None) -> Parties:
 def _read_toml(path: Path, progress: Progress | None) -> Parties:
     del progress
     try:
-        document = tomllib.loads(path.read_bytes().decode("utf-8-sig"), parse_float=_toml_float)
+        document = tomllib.loads(path.read_bytes().decode("utf-8-sig"), parse_float=parse_float)
     except UnicodeDecodeError:
         raise FileError(path, "is not UTF-8 text", "save it as UTF-8") from None
     except (ValueError, RecursionError) as error:
@@ -242,13 +242,6 @@ def _toml_receivers(path: Path, receivers: Any) -> list[str] | str | None:
     if not isinstance(receivers, list) or not all(isinstance(name, str) for name in receivers):
         raise FileError(path, f"has receivers = {shown(receivers)}", 'list names, or write "all" or "none"')
     return receivers
-
-
-def _toml_float(text: str) -> float:
-    number = float(text)
-    if isinf(number) and "inf" not in text:
-        raise ValueError(f"{shown(text)} is out of range")
-    return number
 
 
 def _toml_number(path: Path, what: str, value: Any) -> float:

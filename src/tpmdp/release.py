@@ -9,30 +9,36 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tpmdp.composition import epsilon_of
+from tpmdp.clock import now_s
 from tpmdp.engines.contract import Engine, guarantee_text
 from tpmdp.engines.memory import MemoryEngine
-from tpmdp.errors import DeadlineError, FileError, InputError
-from tpmdp.ledger import Charge, Ledger, LedgerError
+from tpmdp.engines.relay.wire import frames, join_frames
+from tpmdp.errors import DeadlineError, FileError, InputError, NoNoiseWarning
+from tpmdp.ledger import Charge, Ledger, LedgerError, promise, square_up
 from tpmdp.noise.discrete_gaussian import discrete_gaussian
 from tpmdp.noise.source import NoiseSource, system_source, unexpanded_source
 from tpmdp.protocol.masks import Mask, to_words, word_type
-from tpmdp.protocol.party import KEY_BYTES, Party, check_identity
+from tpmdp.protocol.party import KEY_BYTES, Party, ProtocolError, Submitted, check_identity
 from tpmdp.protocol.terms import Terms
 from tpmdp.queries.base import Answer, Table
 from tpmdp.study import Study
 from tpmdp.validate import IntArray
 
+if TYPE_CHECKING:
+    from tpmdp.engines.relay.client import Mailbox
+
 SALT_BYTES: Final = 32
+_KEPT: Final[tuple[str, ...]] = ("plan", "salt", "data")  # of a settled session, to know it again
+_RESEND_S: Final = 5.0
 
 
 @dataclass(frozen=True)
@@ -52,7 +58,8 @@ class PartyRelease:
     left: float | None
     bytes_sent: int
     attempt: int
-    again: bool = False  # the session was finished before; nothing was sent or charged
+    again: bool = False  # the session was finished before; nothing new was sent or charged
+    note: str = ""  # what the party should still do, if anything
 
 
 @dataclass(frozen=True)
@@ -120,14 +127,26 @@ def _check_same(study: Study, terms: Terms, encoded: IntArray, kept: Mapping[str
         raise InputError("data", study.label, "was begun with other data", remedy)
 
 
+def check_room(study: Study, terms: Terms, index: int, ledger: Ledger) -> None:
+    """Refuse what the party's ledger would refuse, before anybody is charged."""
+    charge = charge_of(terms, index)
+    if charge.mu == np.inf and ledger.spent().limit_epsilon != np.inf:
+        rule = f"lets receivers learn the exact answer, which no finite limit of {terms.spec.name(index)} allows"
+        remedy = "set it to 1 or more and give budgets, or a ledger without limit"
+        raise InputError("threshold", terms.spec.threshold, rule, remedy)
+    ledger.check_room(terms.session, study.label, charge)
+
+
 def prepare(study: Study, terms: Terms, name: str, table: Table, ledger: Ledger) -> Prepared:
     """Reserve the charge and fix the noise, in one transaction; a resumed session gets what was fixed first."""
     index = study.index(name)
+    study.check_terms(terms)
     terms.check(index)
     encoded = _encode(study, terms, name, table)
     if ledger.status(terms.session) == "reserved":
         kept: Mapping[str, bytes] = ledger.kept(terms.session)
     else:
+        check_room(study, terms, index, ledger)
         salt = os.urandom(SALT_BYTES)
         private = {
             "plan": terms.plan_hash,
@@ -136,6 +155,8 @@ def prepare(study: Study, terms: Terms, name: str, table: Table, ledger: Ledger)
             "vector": noisy_vector(terms, index, encoded, noise_source(terms)).tobytes(),
         }
         kept = ledger.reserve(terms.session, study.label, charge_of(terms, index), study.unit, private).private
+    if "vector" not in kept:  # another process of this party has just settled it
+        raise LedgerError(f"session {terms.session.hex()[:16]}", "is finished", "start a new session")
     _check_same(study, terms, encoded, kept)
     vector = np.frombuffer(kept["vector"], dtype=word_type(terms.grid.word))
     return Prepared(terms, index, vector)
@@ -153,10 +174,8 @@ def check_ready(
 
     `given` terms may come from anybody: they must be about this study, and keep this party's budget.
     """
-    terms = study.terms()
-    if given is not None:
-        given.check_same_question(terms)
-        terms = given
+    terms = study.terms() if given is None else given
+    study.check_terms(terms)
     index = study.index(name)
     check_identity(terms, index, identity)
     terms.check(index)
@@ -178,12 +197,33 @@ class LedgerSecrets:
         """The pad shared with a neighbour."""
         return self._ledger.keep(self._session, f"pad {attempt} {other}", os.urandom(size))
 
-    def last_attempt(self) -> tuple[int, bool]:
-        """The highest attempt begun, and whether it failed."""
-        kept = self._ledger.kept(self._session)
-        attempts = [int(name.removeprefix("key ")) for name in kept if name.startswith("key ")]
-        last = max(attempts, default=1)
-        return last, f"failed {last}" in kept
+    def forget_pads(self, attempt: int) -> None:
+        """An attempt was given up."""
+        names = self._ledger.kept_names(self._session)
+        self._ledger.discard(self._session, [name for name in names if name.startswith(f"pad {attempt} ")])
+
+    def note_submission(self, attempt: int, submitted: Submitted) -> None:
+        """About to submit: durable before the message leaves."""
+        self._ledger.keep(self._session, f"submitted {attempt}", submitted.lead_key + submitted.digest)
+
+    def submissions(self) -> dict[int, Submitted]:
+        """What was noted, by attempt."""
+        found = {}
+        for name in self._ledger.kept_names(self._session):
+            if name.startswith("submitted "):
+                value = self._ledger.keep(self._session, name, b"")
+                found[int(name.removeprefix("submitted "))] = Submitted(value[:KEY_BYTES], value[KEY_BYTES:])
+        return found
+
+    def last_attempt(self) -> int:
+        """The highest attempt begun."""
+        names = self._ledger.kept_names(self._session)
+        return max((int(name.removeprefix("key ")) for name in names if name.startswith("key ")), default=1)
+
+    def failed_attempt(self) -> int:
+        """The last attempt, if it failed; else 0."""
+        last = self.last_attempt()
+        return last if f"failed {last}" in self._ledger.kept_names(self._session) else 0
 
     def note_failure(self, attempt: int) -> None:
         """The next try must use fresh keys."""
@@ -203,23 +243,36 @@ def join(
     *,
     certificate_authority: Path | None = None,
     watch: Any = None,
+    on_trouble: Callable[[str], None] = lambda _: None,
     terms: Terms | None = None,
 ) -> PartyRelease:
     """Take part in a study as one party, through a relay; resumes a session that was begun.
 
     Raises DeadlineError, which names who was missing, when the study's deadline passes.
     """
-    deadline = time.monotonic() + study.seconds_left()
+    deadline = now_s() + study.seconds_left()
     agreed = study.terms() if terms is None else terms
     if ledger.status(agreed.session) == "settled":
-        return _told_again(study, agreed, name, table, ledger)
-    if deadline <= time.monotonic():
+        return _tell_again(study, agreed, name, identity, table, ledger, relay, certificate_authority)
+    if deadline <= now_s():
         raise DeadlineError("the deadline of the study has passed: join with a later one")
     try:
-        return _take_part(study, agreed, name, identity, table, ledger, relay, deadline, certificate_authority, watch)
+        return _take_part(
+            study,
+            agreed,
+            name,
+            identity,
+            table,
+            ledger,
+            relay,
+            deadline,
+            certificate_authority,
+            watch,
+            on_trouble,
+        )
     except LedgerError:
         if ledger.status(agreed.session) == "settled":  # another process of this party was faster
-            return _told_again(study, agreed, name, table, ledger)
+            return _tell_again(study, agreed, name, identity, table, ledger, relay, certificate_authority)
         raise
 
 
@@ -234,32 +287,66 @@ def _take_part(
     deadline: float,
     certificate_authority: Path | None,
     watch: Any,
+    on_trouble: Callable[[str], None],
 ) -> PartyRelease:
     from tpmdp.engines.relay.client import Mailbox, drive
 
-    prepared = prepare(study, terms, name, table, ledger)
-    secrets = LedgerSecrets(ledger, terms.session)
-    attempt, failed = secrets.last_attempt()
-    party = Party(terms, prepared.index, identity, prepared.vector, secrets, attempt)
-    with Mailbox(relay, terms, prepared.index, identity, deadline, certificate_authority) as mailbox:
+    index, secrets = study.index(name), LedgerSecrets(ledger, terms.session)
+    with Mailbox(relay, terms, index, identity, deadline, certificate_authority, on_trouble) as mailbox:
+        mailbox.connect()  # a relay that cannot be used must not cost anything
+        prepared = prepare(study, terms, name, table, ledger)
+
+        def make() -> Party:
+            return Party(terms, index, identity, prepared.vector, secrets, secrets.last_attempt())
+
         try:
-            drive(party, mailbox, deadline, failed, watch or (lambda *_: None))
-        except DeadlineError:
-            secrets.note_failure(party.attempt)
+            party, left = drive(make, mailbox, deadline, secrets.failed_attempt(), watch or (lambda *_: None))
+        except DeadlineError as error:
+            secrets.note_failure(getattr(error, "attempt", secrets.last_attempt()))
             raise
-        sent = mailbox.bytes_sent
-    return _settle(study, terms, party.index, party.result, party.attempt, sent, ledger)
+        # Settled first: whatever happens to us now, a later call finds what the others are still to get.
+        sent = mailbox.bytes_sent + sum(map(len, left))
+        told = _settle(study, terms, party.index, party.result, party.attempt, sent, ledger, left)
+        return replace(told, note=_send(mailbox, left))
+
+
+def _send(mailbox: Mailbox, messages: list[bytes]) -> str:
+    """Send the answers of a session that is settled; what to do if that fails, or nothing."""
+    from tpmdp.engines.relay.client import RelayChangedError, RelayError
+
+    while True:
+        try:
+            mailbox.post(messages)
+            return ""
+        except RelayChangedError:
+            continue
+        except (DeadlineError, RelayError) as error:
+            return (
+                f"the others may not have their answers and receipts yet ({error}); the same command sends them again"
+            )
 
 
 def _settle(
-    study: Study, terms: Terms, index: int, result: IntArray | None, attempt: int, sent: int, ledger: Ledger
+    study: Study,
+    terms: Terms,
+    index: int,
+    result: IntArray | None,
+    attempt: int,
+    sent: int,
+    ledger: Ledger,
+    outbox: list[bytes],
 ) -> PartyRelease:
+    if result is None and terms.spec.receivers[index]:
+        raise ProtocolError(f"{terms.spec.name(index)} is a receiver and got no answer: run the same command again")
     answers = None if result is None else tuple(study.answers(terms, result))
     told = _party_release(terms, index, answers, attempt, sent)
     kept = ledger.kept(terms.session)
     if ledger.status(terms.session) == "settled":  # another process of this party was faster
         return _with_ledger(told, ledger)
-    keep = {"plan": kept["plan"], "salt": kept["salt"], "data": kept["data"], "told": json.dumps(asdict(told)).encode()}
+    keep = {name: kept[name] for name in _KEPT}
+    keep["told"] = json.dumps(asdict(told)).encode()
+    if outbox:
+        keep["outbox"] = join_frames(outbox)
     ledger.settle(terms.session, "receipt" if answers is None else "answer", keep)
     return _with_ledger(told, ledger)
 
@@ -268,7 +355,8 @@ def _party_release(
     terms: Terms, index: int, answers: tuple[Answer, ...] | None, attempt: int, sent: int
 ) -> PartyRelease:
     delta = float(terms.spec.delta[index])
-    epsilon = float(np.asarray(epsilon_of(terms.charge(index)[0], delta)))
+    mu, closeness = terms.charge(index)
+    epsilon = promise(square_up(mu), closeness, delta)
     name = terms.spec.name(index)
     return PartyRelease(name, answers, guarantee_text(terms), epsilon, delta, None, None, sent, attempt)
 
@@ -279,13 +367,31 @@ def _with_ledger(told: PartyRelease, ledger: Ledger, again: bool = False) -> Par
     return PartyRelease(**fields)
 
 
-def _told_again(study: Study, terms: Terms, name: str, table: Table, ledger: Ledger) -> PartyRelease:
+def _tell_again(
+    study: Study,
+    terms: Terms,
+    name: str,
+    identity: Ed25519PrivateKey,
+    table: Table,
+    ledger: Ledger,
+    relay: str,
+    certificate_authority: Path | None,
+) -> PartyRelease:
+    """What a finished session gave. The lead receiver sends the others theirs again: the relay may have lost them."""
+    from tpmdp.engines.relay.client import Mailbox
+
     kept = ledger.kept(terms.session)
     _check_same(study, terms, _encode(study, terms, name, table), kept)
     fields = json.loads(kept["told"])
     if fields["answers"] is not None:
         fields["answers"] = tuple(Answer(**answer) for answer in fields["answers"])
-    return _with_ledger(PartyRelease(**fields), ledger, again=True)
+    told = _with_ledger(PartyRelease(**fields), ledger, again=True)
+    if "outbox" in kept:
+        messages = [data for _, data in frames(kept["outbox"])]
+        deadline = now_s() + _RESEND_S
+        with Mailbox(relay, terms, study.index(name), identity, deadline, certificate_authority) as mailbox:
+            told = replace(told, note=_send(mailbox, messages))
+    return told
 
 
 def run(
@@ -313,6 +419,11 @@ def run(
     identities = [Ed25519PrivateKey.generate() for _ in names]
     keys = [identity.public_key().public_bytes_raw() for identity in identities]
     terms = study.with_keys(dict(zip(names, keys, strict=True))).terms()
+    if not terms.sigma.any() and (terms.spec.sensitivity > 0).any():
+        warnings.warn("the plan adds no noise: receivers learn the exact answer", NoNoiseWarning, stacklevel=2)
+    if ledgers is not None:
+        for index, name in enumerate(names):
+            check_room(study, terms, index, ledgers[name])
     vectors = []
     for index, name in enumerate(names):
         table = tables.get(name, {})
@@ -327,7 +438,7 @@ def run(
     for index, name in enumerate(names):
         result, sent = outcome.sums.get(index), outcome.bytes_sent[index]
         if ledgers is not None:
-            one = _settle(study, terms, index, result, 1, sent, ledgers[name])
+            one = _settle(study, terms, index, result, 1, sent, ledgers[name], [])
         else:
             answers = None if result is None else tuple(study.answers(terms, result))
             one = _party_release(terms, index, answers, 1, sent)
@@ -337,12 +448,12 @@ def run(
 
 def open_or_create_ledger(path: Path, study: Study, name: str) -> Ledger:
     """The party's ledger; a new one is limited to the budget the party has in this study."""
-    if not path.exists() or (path.is_file() and not path.stat().st_size):
+    if not path.exists():
         member = study.members[study.index(name)]
         try:
             return Ledger.create(path, name, member.epsilon, member.delta, study.unit)
         except FileError:
-            if not path.exists() or not path.stat().st_size:  # otherwise another process of the party was faster
+            if not path.exists():  # otherwise another process of the party was faster
                 raise
     ledger = Ledger.open(path)
     if ledger.party != name:

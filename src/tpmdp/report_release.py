@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tpmdp.ledger import rounded_down, rounded_up
 from tpmdp.report import number
 
 if TYPE_CHECKING:
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
     from tpmdp.release import PartyRelease
     from tpmdp.study import Study
+
+_MEDIUM, _WIDE = 72, 92  # columns from which more is shown
 
 
 def _new_table(title: str) -> Table:
@@ -42,28 +45,33 @@ def answer_table(told: Sequence[PartyRelease]) -> Table | None:
     return table
 
 
-def party_table(study: Study, told: Sequence[PartyRelease]) -> Table:
-    """What each of these parties got, was charged and sent."""
+def party_table(study: Study, told: Sequence[PartyRelease], width: int = 140) -> Table:
+    """What each of these parties got, was charged and sent; a narrow terminal shows less of it."""
     from rich.markup import escape
 
     table = _new_table("Parties")
-    for heading in ("party", "got"):
-        table.add_column(heading, overflow="fold")
-    for heading in ("epsilon\noffered", "epsilon\ncharged", "at\ndelta", "ledger:\nspent", "left", "bytes\nsent"):
+    table.add_column("party", overflow="fold", min_width=8)
+    table.add_column("got", no_wrap=True)
+    headings = ["charged\nepsilon", "left for\none more"]
+    if width >= _MEDIUM:
+        headings = ["offered\nepsilon", "charged\nepsilon", "spent\nin all", "left for\none more"]
+    if width >= _WIDE:
+        headings = ["offered\nepsilon", "charged\nepsilon", "at\ndelta", *headings[2:], "bytes\nsent"]
+    for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     for one in told:
         member = study.members[study.index(one.party)]
-        table.add_row(
-            escape(one.party),
-            "receipt" if one.answers is None else "answer",
-            number(member.epsilon),
-            number(one.epsilon),
-            number(one.delta),
-            "-" if one.spent is None else number(one.spent),
-            "-" if one.left is None else number(one.left),
-            f"{one.bytes_sent:,}",
-        )
-    table.caption = "charged: the real cost against the worst coalition; it may be less than offered."
+        cells = {
+            "offered\nepsilon": number(member.epsilon),
+            "charged\nepsilon": rounded_up(one.epsilon),
+            "at\ndelta": number(one.delta),
+            "spent\nin all": "-" if one.spent is None else rounded_up(one.spent),
+            "left for\none more": "-" if one.left is None else rounded_down(one.left),
+            "bytes\nsent": f"{one.bytes_sent:,}",
+        }
+        got = "receipt" if one.answers is None else "answer"
+        table.add_row(escape(one.party), got, *(cells[heading] for heading in headings))
+    table.caption = "charged: the real cost against the worst coalition. left: for one more release, by the ledger."
     return table
 
 
@@ -74,10 +82,20 @@ def print_releases(study: Study, told: Sequence[PartyRelease], console: Console)
     threshold = f"threshold {study.threshold}, protecting each {study.unit}"
     console.print(escape(f"{study.label}: {len(study.members)} parties, {study.records} records, {threshold}"))
     if all(one.again for one in told):
-        again = f"--session {study.session + 1}"
-        console.print(f"This session was finished before: nothing was sent or charged. A new one: {again}.")
+        console.print("This session was finished before: nothing new was sent or charged.")
+        room = all(one.left is None or one.left >= one.epsilon for one in told)
+        needs = "" if room else ", which needs higher limits (tpmdp ledger limit)"
+        console.print(f"A new one: --session {study.session + 1}{needs}.")
     table = answer_table(told)
     if table is not None:
         console.print(table)
-    console.print(party_table(study, told))
+    console.print(party_table(study, told, console.width))
     console.print(escape(f"Guarantee: {told[0].guarantee}."))
+    if len(study.receivers) < len(study.members):
+        only = ", ".join(study.receivers)
+        console.print(
+            escape(f'The charges assume that only {only} learn the answer. To publish it: receivers = "all".')
+        )
+    for one in told:
+        if one.note:
+            console.print(escape(f"{one.party}: {one.note}"))

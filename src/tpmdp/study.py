@@ -24,7 +24,7 @@ from tpmdp.queries.base import Answer, Query, Table
 from tpmdp.queries.count import Count
 from tpmdp.queries.mean import Mean
 from tpmdp.spec import Spec
-from tpmdp.validate import FloatArray, IntArray
+from tpmdp.validate import FloatArray, IntArray, parse_float
 
 Unit = Literal["record", "party"]
 UNITS: Final = ("record", "party")
@@ -71,7 +71,7 @@ class Study:
         with readable(path, _SIZE_MAX):
             data = path.read_bytes()
         try:
-            return cls.parse(tomllib.loads(data.decode("utf-8-sig")))
+            return cls.parse(tomllib.loads(data.decode("utf-8-sig"), parse_float=parse_float))
         except UnicodeDecodeError:
             raise FileError(path, "is not UTF-8 text", "save it as UTF-8") from None
         except InputError as error:
@@ -180,10 +180,14 @@ class Study:
 
     def terms(self, plan: GridPlan | None = None) -> Terms:
         """What all parties sign."""
-        query = json.dumps([_describe(query) for query in self.queries], sort_keys=True, separators=(",", ":"))
-        asked = f"{self.unit} {[member.records for member in self.members]} {query}"
         made = self.plan() if plan is None else plan
-        return Terms.of(self.label, made, self.bounds(), self.roster, asked, self.guarantee)
+        return Terms.of(self.label, made, self.bounds(), self.roster, self._asked, self.guarantee)
+
+    @property
+    def _asked(self) -> str:
+        """Canonical text of what is computed."""
+        query = json.dumps([_describe(query) for query in self.queries], sort_keys=True, separators=(",", ":"))
+        return f"{self.unit} {[member.records for member in self.members]} {query}"
 
     @property
     def roster(self) -> tuple[bytes, ...]:
@@ -212,13 +216,36 @@ class Study:
     def statistic(self, name: str, table: Table) -> FloatArray:
         """A party's joint vector; refuses data with another number of records than the study says."""
         records = self.members[self.index(name)].records
-        for column in self.columns if records else ():
-            if len(table[column]) != records:
-                rule = f"must be the number the study states ({records}), which is public"
-                raise InputError(f"records of {name}", len(table[column]), rule, "correct the data or the study")
         if not records:
             return np.zeros(self.dimension)
-        return np.concatenate([query.statistic(table) for query in self.queries])
+        checked = {column: _check_column(name, column, table, records) for column in self.columns}
+        return np.concatenate([query.statistic(checked) for query in self.queries])
+
+    def check_terms(self, terms: Terms) -> None:
+        """Refuse terms, whoever made them, that are not about this study; only grid and noise are the plan's matter."""
+        ours = {
+            "label": self.label,
+            "budgets or sensitivities": self.spec(),
+            "query": self._asked,
+            "bounds": self.bounds().tolist(),
+            "guarantee": self.guarantee,
+            "dimension": self.dimension,
+        }
+        theirs = {
+            "label": terms.label,
+            "budgets or sensitivities": terms.spec,
+            "query": terms.query,
+            "bounds": terms.bounds.tolist(),
+            "guarantee": terms.guarantee,
+            "dimension": terms.grid.dimension,
+        }
+        keys = tuple(member.public_key for member in self.members)
+        if None not in keys:
+            ours["public keys"], theirs["public keys"] = keys, terms.roster
+        for field, value in ours.items():
+            if theirs[field] != value:
+                remedy = "compare the study files; do not take part before they are the same"
+                raise InputError("terms", field, "differ from the study", remedy)
 
     def answers(self, terms: Terms, steps: IntArray) -> list[Answer]:
         """What the sum says, with error bars."""
@@ -235,6 +262,24 @@ class Study:
         if isinstance(self.deadline, datetime):
             return (self.deadline - (now or datetime.now(UTC))).total_seconds()
         return self.deadline
+
+
+def _check_column(name: str, column: str, table: Table, records: int) -> FloatArray:
+    """A column as the queries' proofs need it: one finite double a record. Its values are private and not shown."""
+    if column not in table:
+        raise InputError(f"data of {name}", ", ".join(table), f"has no column {column}", "add it")
+    values = np.asarray(table[column])
+    if values.ndim != 1 or values.dtype.kind not in "fiub":
+        rule = "must be one number a record"
+        raise InputError(f"column {column} of {name}", f"{values.dtype}{values.shape}", rule, "give a flat array")
+    if len(values) != records:
+        rule = f"must be the number the study states ({records}), which is public"
+        raise InputError(f"records of {name}", len(values), rule, "correct the data or the study")
+    column_values = values.astype(np.float64)
+    if not np.isfinite(column_values).all():
+        where = int(np.argmin(np.isfinite(column_values)))
+        raise InputError(f"column {column} of {name}", f"record {where + 1}", "is not a finite number", "correct it")
+    return column_values
 
 
 def _describe(query: Query) -> dict[str, Any]:
@@ -258,11 +303,16 @@ _TOP_OPTIONAL: Final = ("session", "unit", "guarantee", "deadline", "epsilon", "
 
 def _parse(document: Mapping[str, Any]) -> Study:
     _check_keys("study", document, _TOP, _TOP_OPTIONAL)
-    members = tuple(_member(entry, document) for entry in _tables("parties", document["parties"]))
+    entries = _tables("parties", document["parties"])
+    members = tuple(_member(place, entry, document) for place, entry in enumerate(entries, 1))
     names = [member.name for member in members]
+    folded: dict[str, str] = {}
     for name in names:
-        if [other.casefold() for other in names].count(name.casefold()) > 1:
-            raise InputError("parties", name, "is listed twice", "give every party its own name")
+        other = folded.get(name.casefold())
+        if other is not None:
+            rule = "is listed twice" if other == name else f"differs from {other} in upper and lower case only"
+            raise InputError("parties", name, rule, "give every party its own name")
+        folded[name.casefold()] = name
     if len(members) < 2:
         raise InputError("parties", len(members), "must be at least 2", "add parties")
     queries = tuple(_query(entry) for entry in _tables("queries", document["queries"]))
@@ -301,8 +351,8 @@ def _tables(field: str, value: Any) -> list[dict[str, Any]]:
     return value
 
 
-def _member(entry: dict[str, Any], document: Mapping[str, Any]) -> Member:
-    _check_keys("a party", entry, ("name", "records"), ("epsilon", "delta", "public_key"))
+def _member(place: int, entry: dict[str, Any], document: Mapping[str, Any]) -> Member:
+    _check_keys(f"party {place}", entry, ("name", "records"), ("epsilon", "delta", "public_key"))
     name = check_name("name of a party", entry["name"])
     records = _whole(f"records of {name}", entry["records"], 0, RECORDS_MAX)
     fallback = {"epsilon": math.inf, "delta": 0.5} if records == 0 else {}  # no data, nothing to protect
@@ -327,12 +377,25 @@ def _query(entry: dict[str, Any]) -> Query:
             fields[key] = _title(f"column of {fields['name']}", entry[key])
         elif key in entry:
             fields[key] = _number(f"{key} of {fields['name']}", entry[key])
-    low, high = fields.get("low", 0.0), fields.get("high", 1.0)
-    if kind == "mean" and not (math.isfinite(low) and math.isfinite(high) and 1e-9 <= (high - low) <= 1e15):
-        remedy = "give public bounds, low less than high"
-        raise InputError(f"bounds of {fields['name']}", f"{low:g} to {high:g}", "must be a finite range", remedy)
+    _check_range(kind, fields)
     made: Query = maker(**fields)
     return made
+
+
+def _check_range(kind: str, fields: dict[str, Any]) -> None:
+    field = f"bounds of {fields['name']}"
+    if kind == "mean":
+        low, high = fields["low"], fields["high"]
+        widest = max(abs(low), abs(high))
+        if not (math.isfinite(widest) and 0 < high - low <= 1e300 and high - low >= 1e-9 * widest):
+            remedy = "give public bounds, low less than high, not too close for their size"
+            raise InputError(field, f"{low!r} to {high!r}", "must be a finite range", remedy)
+        return
+    least, below = fields.get("at_least", -math.inf), fields.get("below", math.inf)
+    if not least < below or least == math.inf or below == -math.inf:
+        raise InputError(field, f"{least!r} to {below!r}", "hold no value", "give at_least less than below")
+    if math.isinf(least) and math.isinf(below):
+        raise InputError(field, "(none)", "leave a count of all records, which is public", "give at_least or below")
 
 
 def _receivers(value: Any, names: list[str]) -> tuple[str, ...]:
@@ -376,13 +439,23 @@ def _title(field: str, value: Any) -> str:
 
 def _whole(field: str, value: Any, low: int, high: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise InputError(field, value, f"must be a whole number from {low} to {high}", "change it")
+        remedy = "remove the quotes" if isinstance(value, str) else "change it"
+        raise InputError(field, _written(value), f"must be a whole number from {low} to {high}", remedy)
     return value
+
+
+def _written(value: Any) -> str:
+    """A value as a study file has it."""
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "(none)" if value is None else str(value)
 
 
 def _number(field: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InputError(field, value, "is not a number", "write a number such as 0.5, 1e-6 or inf")
+        raise InputError(field, _written(value), "is not a number", "write a number such as 0.5, 1e-6 or inf")
     try:
         number = float(value)
     except OverflowError:
@@ -394,5 +467,5 @@ def _number(field: str, value: Any) -> float:
 
 def _choice(field: str, value: Any, choices: tuple[str, ...]) -> Any:
     if value not in choices:
-        raise InputError(field, value, f"must be one of {', '.join(choices)}", "choose one")
+        raise InputError(field, _written(value), f"must be one of {', '.join(choices)}", "choose one")
     return value

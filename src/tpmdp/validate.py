@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from decimal import Decimal
 from numbers import Real
@@ -10,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tpmdp.errors import InputError
+from tpmdp.errors import InputError, shown
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -24,6 +25,22 @@ SENSITIVITY_MIN: Final = 1e-60
 SENSITIVITY_MAX: Final = 1e60
 
 Label = Callable[[int], str]
+
+
+def parse_float(text: str) -> float:
+    """A number as it is written; only the word means infinity.
+
+    >>> parse_float("1e-6"), parse_float("inf")
+    (1e-06, inf)
+    >>> parse_float("1e400")
+    Traceback (most recent call last):
+        ...
+    ValueError: 1e400 is out of range
+    """
+    number = float(text)
+    if not text.isascii() or (math.isinf(number) and text.lower().lstrip("+-") != "inf"):
+        raise ValueError(f"{shown(text)} is out of range")
+    return number
 
 
 def party_number(index: int) -> str:

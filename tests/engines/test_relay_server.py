@@ -643,6 +643,8 @@ def test_start_up_errors_are_one_line(tmp_path: Path, relay: Running) -> None:
     with pytest.raises(InputError, match=r"port = \d+ is in use"):
         command("--port", relay.port, "--store", store)
     with pytest.raises(InputError, match="cannot be"):
+        command("--host", "192.0.2.1", "--plain-http", "--open", "--store", store)
+    with pytest.raises(InputError, match="name the studies it serves"):
         command("--host", "192.0.2.1", "--plain-http", "--store", store)
     with pytest.raises(InputError, match="give both"):
         command("--certificate", certificate, "--store", store)

@@ -178,6 +178,8 @@ def ended(process: subprocess.Popen[str], seconds: float = 100.0) -> Ended:
     """How a process ended; one that hangs fails the test. No process may ever show a traceback."""
     out, errors = process.communicate(timeout=seconds)
     assert "Traceback" not in errors, errors
+    notes = ("tpmdp: made a new ledger", "tpmdp: cannot use")
+    errors = "".join(line for line in errors.splitlines(keepends=True) if not line.startswith(notes))
     lines = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
     return Ended(process.returncode, lines, errors)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
@@ -59,6 +62,68 @@ class EvilRelay:
         self._server.server_close()
         self._thread.join()
         self._client.close()
+
+
+class TarPit:
+    """A relay that answers just enough to keep a party waiting, or busy."""
+
+    def __init__(self, mode: str) -> None:
+        self.mode, self.requests = mode, 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._ended = False
+
+    def __enter__(self) -> TarPit:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended = True
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while not self._ended:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        connection.settimeout(30)
+        with suppress(OSError), connection:
+            while not self._ended:
+                head = b""
+                while b"\r\n\r\n" not in head:
+                    part = connection.recv(1)
+                    if not part:
+                        return
+                    head += part
+                lengths = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")]
+                left = int(lengths[0].split(b":")[1]) if lengths else 0
+                while left:
+                    left -= len(connection.recv(min(left, 65536)))
+                self.requests += 1
+                self._answer(connection, head.startswith(b"GET"))
+
+    def _answer(self, connection: socket.socket, is_get: bool) -> None:
+        nonce = b"tpmdp-nonce: " + b"00" * 32 + b"\r\n"
+        if not is_get or self.requests < 3:  # let the party in, so that it waits for messages
+            connection.sendall(b"HTTP/1.1 200 OK\r\n" + nonce + b"content-length: 0\r\n\r\n")
+            return
+        if self.mode == "nothing at once":
+            connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+        elif self.mode == "80,000 frames":
+            body = bytes(12) * 80_000
+            connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+        elif self.mode == "silence":
+            time.sleep(30)
+        else:
+            start = {"drip": b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n", "slow head": b"HTTP/1.1 200 OK\r\nx: "}
+            connection.sendall(start.get(self.mode, b""))
+            for _ in range(200):
+                connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n" if self.mode == "100 continue" else b"x")
+                time.sleep(0.2)
 
 
 def join(batch: list[tuple[int, bytes]]) -> bytes:

@@ -13,7 +13,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from tests.faults.consortium import NAMES, Consortium, check_answers, ended
-from tests.faults.evil_relay import EvilRelay, FlipOnce, join
+from tests.faults.evil_relay import EvilRelay, FlipOnce, TarPit, join
+from tpmdp.clock import now_s
+from tpmdp.engines.relay.client import Mailbox
 from tpmdp.engines.relay.wire import frame
 from tpmdp.identity import read_key
 from tpmdp.ledger import Ledger
@@ -99,6 +101,33 @@ def test_a_relay_that_sends_nonsense_is_left_in_good_order(
         consortium.check_ledgers()
 
 
+@pytest.mark.parametrize("mode", ["drip", "slow head", "100 continue", "80,000 frames", "nothing at once", "silence"])
+def test_no_relay_holds_a_party_past_its_deadline(tmp_path: Path, mode: str) -> None:
+    with Consortium(tmp_path) as consortium, TarPit(mode) as pit:
+        began = time.monotonic()
+        one = ended(consortium.join("north", "--relay", pit.url, "--deadline", "6s"), seconds=40)
+        assert time.monotonic() - began < 35  # a hang guard: the process alone may take seconds to start
+        assert one.code in (2, 3)
+        assert one.errors.count("\n") == 1
+        assert pit.requests < 300, "the party was kept busy"
+
+
+def test_a_message_of_a_far_attempt_delays_nobody_else_and_its_sender_is_named(tmp_path: Path) -> None:
+    """lab agrees, then sends only a submission of attempt 5, which nobody can use."""
+    with Consortium(tmp_path) as consortium:
+        consortium.relay()
+        terms, identity = consortium.terms, read_key(consortium.key("lab"))
+        body = bytes(28 + 32 + terms.words_bytes)
+        early = encode(Message(Kind.SUBMIT, 5, 2, 0, terms.session, terms.plan_hash, body), identity)
+        with Mailbox(consortium.url, terms, 2, identity, now_s() + 60) as mailbox:
+            mailbox.post([early])
+        lab = consortium.join("lab", harm=("kill:after:Mailbox.post:1",))
+        north, south = consortium.join("north", "--deadline", "15s"), consortium.join("south", "--deadline", "20s")
+        lab.communicate(timeout=100)
+        assert "no submission from lab:" in ended(north).errors
+        assert ended(south).code == 3
+
+
 def test_a_party_with_another_plan_is_named_and_nothing_is_computed(tmp_path: Path) -> None:
     with Consortium(tmp_path) as consortium:
         consortium.relay()
@@ -141,10 +170,10 @@ def test_the_relay_and_colluding_non_receivers_see_ciphertext_keys_and_signature
     with the addressee's key and with no other key that the colluders hold."""
     with Consortium(tmp_path, "statistical") as consortium:
         consortium.relay()
-        processes = {name: consortium.join(name, harm=("kill:before:Ledger.settle:1",)) for name in NAMES}
-        for process in processes.values():
-            process.communicate(timeout=100)
-        terms, rows = consortium.terms, stored_kinds(consortium)
+        others = [consortium.join(name) for name in ("south", "lab")]
+        lead = consortium.join("north", harm=("kill:before:Ledger.settle:1",))
+        lead.communicate(timeout=100)
+        terms = consortium.terms
         keys: dict[int, X25519PrivateKey] = {}
         vectors = {}
         for place, name in enumerate(NAMES):
@@ -152,6 +181,9 @@ def test_the_relay_and_colluding_non_receivers_see_ciphertext_keys_and_signature
                 kept = ledger.kept(terms.session)
                 keys[place] = X25519PrivateKey.from_private_bytes(kept["key 1"])
                 vectors[place] = kept["vector"]
+        for process in (consortium.join("north"), *others):
+            assert ended(process).code == 0
+        rows = stored_kinds(consortium)
         public = {place: key.public_key().public_bytes_raw() for place, key in keys.items()}
         sealed = 0
         for _, data in rows:
@@ -212,7 +244,7 @@ def test_a_plan_computed_by_somebody_else_is_signed_only_by_whom_it_does_not_har
         file.write_text(dataclasses.replace(honest, query="something else").canonical())
         one = ended(consortium.join("north", "--terms", str(file)))
         assert one.code == 2
-        assert "query in the terms" in one.errors
+        assert "terms = query differ from the study" in one.errors
         file.write_text("{}")
         assert "holds no terms" in ended(consortium.join("north", "--terms", str(file))).errors
 

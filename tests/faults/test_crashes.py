@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -53,10 +55,13 @@ def test_all_killed_before_they_settle_get_the_answer_of_the_noise_they_had_draw
     """The answer after the crash is exactly the sum of the noisy vectors fixed before it: no noise lost or redrawn."""
     with Consortium(tmp_path, guarantee) as consortium:
         consortium.relay()
-        killed = [consortium.join(name, harm=("kill:before:Ledger.settle:1",)) for name in NAMES]
-        for process in killed:
-            process.communicate(timeout=100)
-            assert process.returncode == -signal.SIGKILL
+        others = {name: consortium.join(name) for name in ("south", "lab")}
+        lead = consortium.join("north", harm=("kill:before:Ledger.settle:1",))
+        lead.communicate(timeout=100)  # it had the sum, and told nobody
+        assert lead.returncode == -signal.SIGKILL
+        for process in others.values():
+            process.kill()
+            process.communicate()
         terms = consortium.terms
         total = np.zeros(1, dtype=word_type(terms.grid.word))
         for name in NAMES:
@@ -69,7 +74,7 @@ def test_all_killed_before_they_settle_get_the_answer_of_the_noise_they_had_draw
         consortium.check_ledgers()
         for name in NAMES:  # what could undo the noise is erased
             with Ledger.open(consortium.ledger_file(name)) as ledger:
-                assert set(ledger.kept(terms.session)) == {"plan", "salt", "data", "told"}
+                assert set(ledger.kept(terms.session)) - {"outbox"} == {"plan", "salt", "data", "told"}
 
 
 @pytest.mark.parametrize(
@@ -95,6 +100,97 @@ def test_a_relay_killed_at_any_step_and_started_again_loses_nothing(tmp_path: Pa
         told = {name: ended(process) for name, process in processes.items()}
         check_answers(told, consortium.study)
         consortium.check_ledgers()
+
+
+def test_an_answer_to_the_first_attempt_reaches_a_party_that_was_killed_in_its_second(tmp_path: Path) -> None:
+    """south gave up on the first attempt and was killed before its new key left; meanwhile the first one finished."""
+    with Consortium(tmp_path) as consortium:
+        consortium.relay()
+        lab, south = consortium.join("lab"), consortium.join("south", "--deadline", "15s")
+        lead = consortium.join("north", harm=("kill:before:Ledger.settle:1",))
+        lead.communicate(timeout=100)
+        assert ended(south).code == 3  # it had submitted, and heard nothing
+        again = consortium.join("south", harm=("kill:before:Mailbox.post:2",))  # its new key is drawn, not sent
+        again.communicate(timeout=100)
+        assert again.returncode == -signal.SIGKILL
+        told = {"north": ended(consortium.join("north")), "lab": ended(lab)}
+        told["south"] = ended(consortium.join("south"))
+        check_answers(told, consortium.study)
+        consortium.check_ledgers()
+
+
+@pytest.mark.parametrize("moment", ["agree", "submit"])
+def test_a_relay_replaced_by_an_empty_one_gets_everything_again(tmp_path: Path, moment: str) -> None:
+    with Consortium(tmp_path) as consortium:
+        relay = consortium.relay()
+        processes = {name: consortium.join(name) for name in ("south", "lab")}
+        if moment == "submit":
+            lead = consortium.join("north", harm=("kill:before:Ledger.settle:1",))
+            lead.communicate(timeout=100)
+        else:
+            wait_until(lambda: consortium.senders() == {1, 2})
+        relay.kill()
+        relay.communicate()
+        for path in tmp_path.glob("relay.sqlite*"):
+            path.unlink()
+        consortium.relay()
+        processes["north"] = consortium.join("north")
+        check_answers({name: ended(process) for name, process in processes.items()}, consortium.study)
+        consortium.check_ledgers()
+
+
+def test_the_lead_receiver_sends_answers_again_when_the_relay_lost_them(tmp_path: Path) -> None:
+    with Consortium(tmp_path) as consortium:
+        relay = consortium.relay()
+        processes = {name: consortium.join(name, harm=("kill:before:Ledger.settle:1",)) for name in ("south", "lab")}
+        told = {"north": ended(consortium.join("north"))}
+        for process in processes.values():
+            process.communicate(timeout=100)
+        relay.kill()
+        relay.communicate()
+        for path in tmp_path.glob("relay.sqlite*"):
+            path.unlink()
+        consortium.relay()
+        late = {name: consortium.join(name) for name in ("south", "lab")}
+        assert ended(consortium.join("north")).outcome["again"]
+        told |= {name: ended(process) for name, process in late.items()}
+        check_answers(told, consortium.study)
+        consortium.check_ledgers()
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
+def test_no_process_outlives_a_run_that_is_stopped(tmp_path: Path, number: signal.Signals) -> None:
+    with Consortium(tmp_path) as consortium:
+        state = tmp_path / "state"
+        words = ["run", str(consortium.study_file), "--state", str(state), "--deadline", "60s"]
+        bare = consortium.study_file.read_text()
+        consortium.study_file.write_text("\n".join(line for line in bare.splitlines() if "public_key" not in line))
+        process = consortium.start(*words)
+        wait_until(lambda: (state / "relay.sqlite").exists())
+        process.send_signal(number)
+        process.communicate(timeout=60)
+        wait_until(lambda: not holders(state))
+        assert ended(consortium.start(*words)).code == 0  # and the study can be run again
+
+
+def holders(folder: Path) -> list[str]:
+    """Processes with a command line that names the folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            command = path.read_bytes()
+        except OSError:
+            continue
+        if str(folder).encode() in command:
+            found.append(path.parent.name)
+    return found
 
 
 def test_two_processes_of_one_party_at_once_charge_once_and_agree(tmp_path: Path) -> None:

@@ -153,9 +153,9 @@ def test_powers_of_two() -> None:
     ("values", "message"),
     [
         ([1.0], "must be a vector of 2 entries"),
-        ([1.0, 9.0], r"entry 2 = 9.0 must lie in \[-5, 5\]: clip it"),
-        ([float("nan"), 1.0], "entry 1 = nan must lie in"),
-        ([float("inf"), 1.0], "entry 1 = inf must lie in"),
+        ([1.0, 9.0], r"entry 2 = .not shown. must lie in \[-5, 5\]: clip it"),
+        ([float("nan"), 1.0], "entry 1 = .not shown. must lie in"),
+        ([float("inf"), 1.0], "entry 1 = .not shown. must lie in"),
     ],
 )
 def test_values_that_do_not_fit_are_refused(values: list[float], message: str) -> None:

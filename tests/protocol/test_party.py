@@ -339,6 +339,67 @@ def test_an_answer_to_an_earlier_attempt_still_counts() -> None:
     check_outcome(world, parties)
 
 
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_an_answer_to_an_earlier_attempt_is_taken_after_a_restart(guarantee: Guarantee) -> None:
+    """Killed right after it began a second attempt, while the lead receiver finished the first."""
+    world = World(4, 2, [0, 3], guarantee)
+    parties = world.parties()
+    held: dict[int, bytes] = {}
+
+    def hold(recipient: int, data: bytes) -> list[bytes]:
+        if decode(data).kind in (Kind.RESULT, Kind.RECEIPT):
+            held[recipient] = data
+            return []
+        return [data]
+
+    exchange(parties, hold)
+    again = []
+    for index in (1, 2, 3):
+        parties[index].retry()
+        restarted = world.party(index, attempt=2)
+        wanted = Kind.RESULT if index == 3 else Kind.RECEIPT
+        assert wanted in restarted.expects
+        restarted.start()
+        assert restarted.receive(held[index]) == []
+        again.append(restarted)
+    check_outcome(world, [parties[0], *again])
+
+
+def test_a_finished_party_does_not_follow_others_into_a_new_attempt() -> None:
+    world = World(3, 1, [0])
+    parties = world.parties()
+    exchange(parties)
+    late = world.party(1, attempt=2)
+    for data in late.start():
+        assert parties[0].receive(data) == []
+    assert parties[0].attempt == 1
+    assert parties[0].retry() == []
+
+
+def test_a_receiver_does_not_take_a_receipt_for_an_answer() -> None:
+    world = World(3, 1, [0, 1])
+    parties = world.parties()
+    sent = exchange(parties, lambda _, data: [] if decode(data).kind == Kind.RESULT else [data])
+    submit = next(decode(data) for _, data in sent if decode(data).kind == Kind.SUBMIT and decode(data).sender == 1)
+    receipt = dataclasses.replace(submit, kind=Kind.RECEIPT, sender=0, recipient=1, body=parties[1]._attempt.submitted)
+    with pytest.raises(ProtocolError, match="breaks the protocol"):
+        parties[1].receive(forge(world, 0, receipt))
+    assert not parties[1].done
+
+
+def test_pads_of_a_given_up_attempt_are_forgotten() -> None:
+    world = World(3, 2, [0], "statistical")
+    parties = world.parties()
+    exchange(parties, lambda _, data: [] if decode(data).kind == Kind.SUBMIT else [data])
+    secrets = world.secrets[0]
+    assert isinstance(secrets, FreshSecrets)
+    before = {place for place in secrets._kept if place[1] >= 0}
+    exchange(parties, first=lambda party: party.retry() if party.index == 1 else [])
+    check_outcome(world, parties)
+    assert {attempt for attempt, _ in before} == {1}
+    assert {attempt for attempt, other in secrets._kept if other >= 0} == {2}
+
+
 def test_attempts_are_limited() -> None:
     world = World(2, 1)
     with pytest.raises(ProtocolError, match="start a new session"):
@@ -355,10 +416,11 @@ def test_an_early_message_can_be_delivered_later() -> None:
 # What is seen ---------------------------------------------------------------------------------------------------------
 
 
-class FixedSecrets:
+class FixedSecrets(FreshSecrets):
     """Keys from a seed and pads as the test wants them."""
 
     def __init__(self, seed: int, pads: dict[int, bytes]) -> None:
+        super().__init__()
         self._seed, self._pads = seed, pads
 
     def key(self, attempt: int) -> bytes:

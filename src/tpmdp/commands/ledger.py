@@ -23,6 +23,7 @@ _FILE: Final = click.Path(path_type=Path, readable=False)  # our own reader word
 _ROWS_MAX: Final = 40  # a longer ledger shows its newest entries only
 _SESSION_SHOWN: Final = 8
 _TEXT_SHOWN: Final = 32
+_WIDE: Final = 100  # columns that the whole table takes
 
 
 def _number(context: click.Context, option: click.Parameter, text: str | None) -> float | None:
@@ -30,12 +31,16 @@ def _number(context: click.Context, option: click.Parameter, text: str | None) -
     del context
     if text is None:
         return None
+    from tpmdp.validate import parse_float
+
     try:
         if "_" in text:
             raise ValueError
-        return float(text)
+        return parse_float(text)
     except ValueError:
-        raise InputError(f"--{option.name}", text, "is not a number", "give a number such as 1e-6") from None
+        example = "1e-6" if option.name == "delta" else "2 or inf"
+        rule, remedy = "is not a number in range", f"give a number such as {example}"
+        raise InputError(f"--{option.name}", text, rule, remedy) from None
 
 
 @click.group()
@@ -176,17 +181,20 @@ def _show(opened: Ledger, spent: Spent, newest: list[Entry], console: Console) -
     from rich.table import Table
 
     from tpmdp.errors import shown
-    from tpmdp.ledger import promises, square_up
+    from tpmdp.ledger import promises, rounded_up, square_up
     from tpmdp.report import number, plural
 
     table = Table(title="Privacy ledger", box=SIMPLE_HEAD, title_justify="left", padding=(0, 1))
-    table.add_column("time (UTC)", no_wrap=True)
+    wide = console.width >= _WIDE
+    table.add_column("time (UTC)" if wide else "date", no_wrap=True)
     table.add_column("entry", no_wrap=True)
     table.add_column("study", overflow="fold", min_width=8)
-    table.add_column("session", no_wrap=True)
-    for heading in ("mu", "epsilon\nalone", "epsilon\nin all"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("remark", overflow="fold")
+    if wide:
+        table.add_column("session", no_wrap=True)
+        table.add_column("mu", justify="right", no_wrap=True)
+    for heading in ("epsilon\nalone", "epsilon\nin all"):
+        table.add_column(heading, justify="right", no_wrap=True, min_width=7)
+    table.add_column("remark", overflow="fold", min_width=8)
     delta = [spent.limit_delta] * len(newest)
     alone = promises([square_up(entry.mu) for entry in newest], [entry.closeness for entry in newest], delta)
     running = promises([e.mu_squared_total for e in newest], [e.closeness_total for e in newest], delta)
@@ -196,11 +204,14 @@ def _show(opened: Ledger, spent: Spent, newest: list[Entry], console: Console) -
         remark = entry.outcome
         if entry.kind in ("open", "limit"):
             remark = f"limit epsilon {entry.limit_epsilon:g}, delta {entry.limit_delta:g}"
-        costs = [number(entry.mu), number(own)] if entry.kind == "reserve" else ["", ""]
+        mu, cost = (number(entry.mu), rounded_up(own)) if entry.kind == "reserve" else ("", "")
         text = escape(shown(entry.study, _TEXT_SHOWN)) if entry.study else ""
         when = entry.time.removesuffix("+00:00").replace("T", " ")
-        cells = [entry.kind, text, entry.session[:_SESSION_SHOWN], *costs, number(total)]
-        table.add_row(escape(when), *cells, escape(shown(remark, _TEXT_SHOWN)) if remark else "")
+        more = [entry.session[:_SESSION_SHOWN], mu] if wide else []
+        cells = [entry.kind, text, *more, cost, rounded_up(total)]
+        shown_remark = escape(shown(remark, _TEXT_SHOWN)) if remark else ""
+        table.add_row(escape(when if wide else when[:10]), *cells, shown_remark)
+    table.caption = f"epsilon at today's delta, {spent.limit_delta:g}"
     console.print(f"{escape(opened.party)}: {plural(spent.sessions, 'session')}; a budget protects one {opened.unit}")
     console.print(table)
     console.print(_balance(spent))

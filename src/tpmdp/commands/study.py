@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from tpmdp.errors import InputError
+from tpmdp.lifeline import end_with_stdin as hold_lifeline
+from tpmdp.lifeline import lifeline_option
 
 if TYPE_CHECKING:
     from tpmdp.protocol.terms import Terms
@@ -56,6 +58,7 @@ def keygen(name: str, out: Path | None) -> None:
 @click.option("--ca", "authority", type=_FILE, help="Certificate to trust for the relay, if it is not a public one.")
 @click.option("--plain-http", is_flag=True, help="Do without TLS to a relay on another machine.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines: one for each step, then the outcome.")
+@lifeline_option
 def join(
     study_file: Path,
     name: str,
@@ -69,6 +72,7 @@ def join(
     authority: Path | None,
     plain_http: bool,
     as_json: bool,
+    end_with_stdin: bool,
 ) -> None:
     """Take part in a STUDY as one party.
 
@@ -82,6 +86,8 @@ def join(
     from tpmdp.release import check_ready, open_or_create_ledger
     from tpmdp.release import join as take_part
 
+    if end_with_stdin:
+        hold_lifeline()
     study = _read_study(study_file, session, deadline)
     records = study.members[study.index(name)].records
     identity = read_key(key_file)
@@ -92,7 +98,12 @@ def join(
     path = ledger_file if ledger_file is not None else key_file.with_name(f"{name}.ledger")
     given = read_terms(terms_file) if terms_file is not None else None
     terms = check_ready(study, name, identity, table, given)
+    new = not path.exists()
     with open_or_create_ledger(path, study, name) as ledger:
+        if new:
+            limit = ledger.spent()
+            text = f"made a new ledger {path}: at most epsilon {limit.limit_epsilon:g} at delta {limit.limit_delta:g}"
+            click.echo(f"tpmdp: {text}", err=True)
         told = take_part(
             study,
             name,
@@ -102,6 +113,9 @@ def join(
             relay,
             certificate_authority=authority,
             watch=_watch(as_json),
+            on_trouble=lambda problem: click.echo(
+                f"tpmdp: cannot use {relay} now ({problem}); trying until the deadline", err=True
+            ),
             terms=terms,
         )
     if as_json:
@@ -200,6 +214,7 @@ def outcome_json(told: PartyRelease) -> dict[str, Any]:
         "bytes_sent": told.bytes_sent,
         "attempt": told.attempt,
         "again": told.again,
+        "note": told.note,
     }
 
 

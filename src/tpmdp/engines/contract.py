@@ -47,6 +47,8 @@ def guarantee_text(terms: Terms) -> str:
     >>> guarantee_text(Terms.of("demo", made, 1.0, (bytes(32), bytes(31) + b"1")))
     'computational: holds against coalitions of at most 1 party that cannot break X25519, AES-256 and HKDF'
     """
+    if not terms.sigma.any() and (terms.spec.sensitivity > 0).any():
+        return "NONE: this plan adds no noise, so receivers learn the exact answer"
     most = int(np.max(terms.spec.threshold))
     many = f"coalitions of at most {most} {'party' if most == 1 else 'parties'}"
     if terms.guarantee == "statistical":

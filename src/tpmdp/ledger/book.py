@@ -15,6 +15,7 @@ import math
 import os
 import secrets
 import sqlite3
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -70,6 +71,16 @@ def _text(name: str, value: object) -> str:
     if not isinstance(value, str) or not value.strip() or len(value) > TEXT_MAX or not value.isprintable():
         raise InputError(name, value, f"must be 1 to {TEXT_MAX} printable characters", "give a plain name")
     return value
+
+
+def _settled_status(path: Path) -> os.stat_result:
+    """The status of a file, after a moment if another process is just giving it its name."""
+    for _ in range(20):
+        status = path.stat()
+        if status.st_nlink == 1:
+            break
+        time.sleep(0.05)
+    return status
 
 
 def _key(session: bytes) -> str:
@@ -136,8 +147,6 @@ class Ledger:
     def create(cls, path: Path, party: str, epsilon: float, delta: float, unit: str = "record") -> Self:
         """A new ledger with this limit, for its owner's eyes only (mode 0600); refuses a file that exists.
 
-        An empty file is taken over: a process that was killed while it made a ledger leaves one.
-
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     with Ledger.create(Path(folder) / "a.ledger", "hospital", 1.0, 1e-6) as ledger:
@@ -148,32 +157,33 @@ class Ledger:
         if unit not in UNITS:
             raise InputError("unit", unit, "must be record or party", "say whose data one budget protects")
         limit = check_limit(epsilon, delta)
-        ours = True
+        check_output(path)
+        if os.path.lexists(path):
+            raise exists_error(path)
+        # Made under another name and then linked: nobody ever sees a ledger that is not whole.
         try:
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-        except FileExistsError:
-            if not path.is_file() or path.is_symlink() or path.stat().st_size:
-                raise exists_error(path) from None
-            ours = False
+            handle, name = tempfile.mkstemp(dir=path.parent, prefix=".tpmdp-", suffix=".ledger")
+            os.close(handle)
+            os.chmod(name, 0o600)  # whatever the umask took away
         except OSError as error:
-            check_output(path)
             problem = f"cannot be written ({error.strerror or error})"
             raise FileError(path, problem, "check the disk and the rights of the folder") from None
         try:
-            path.chmod(0o600)  # whatever the umask took away
-            ledger = cls(path, connect(path))
-            try:
-                ledger._fill(party, unit, limit)
-                ledger._load()
-            except BaseException:
-                ledger.close()
-                raise
-        except BaseException:
-            for leftover in (path, Path(f"{os.path.realpath(path)}-journal")) if ours else ():
+            with cls(Path(name), connect(Path(name))) as made:
+                made._fill(party, unit, limit)
+            os.link(name, path)
+        except FileExistsError:
+            raise exists_error(path) from None
+        except FileError as error:
+            raise FileError(path, error.problem, error.remedy) from None
+        except OSError as error:
+            problem = f"cannot be written ({error.strerror or error})"
+            raise FileError(path, problem, "use a disk that knows hard links") from None
+        finally:
+            for leftover in (Path(name), Path(f"{os.path.realpath(name)}-journal")):
                 with suppress(OSError):
                     leftover.unlink()
-            raise
-        return ledger
+        return cls.open(path)
 
     @classmethod
     def open(cls, path: Path) -> Self:
@@ -188,7 +198,7 @@ class Ledger:
             raise FileError(path, "does not exist", "check the path, or make one with tpmdp ledger create")
         # Only looked at, never opened by us: closing a second handle would drop SQLite's locks in this process.
         with readable(path, _SIZE_MAX) as size:
-            status = path.stat()
+            status = _settled_status(path)
             if size == 0:
                 raise FileError(path, "is empty, not a ledger", "name a file made by tpmdp ledger create")
             if os.name == "posix" and status.st_mode & 0o077:
@@ -210,9 +220,6 @@ class Ledger:
         with self._guard():
             # All or nothing, these two settings included: they lie in the file's first page.
             self._connection.execute("BEGIN IMMEDIATE")
-            if self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-                self._connection.execute("ROLLBACK")
-                raise exists_error(self.path)  # another process made it at the same time
             self._connection.execute(f"PRAGMA application_id={APPLICATION}")
             self._connection.execute(f"PRAGMA user_version={VERSION}")
             for statement in SCHEMA:
@@ -350,13 +357,30 @@ class Ledger:
                 self._check_retry(found, study, charge)
                 now = promise(last.mu_squared_total, last.closeness_total, last.limit_delta)
                 return Reservation(False, self._stored(key), now)
-            after = promise(*totals_with(last, charge.mu, charge.closeness), last.limit_delta)
-            if not after <= last.limit_epsilon:
-                alone = promise(square_up(charge.mu), charge.closeness, last.limit_delta)
-                raise OverspendError(self.path, self.party, study, alone, after, self._spent(last))
+            after = self._after(last, study, charge)
             self._append(last, "reserve", key, study, charge)
             self._store(key, stored)
         return Reservation(True, stored, after)
+
+    def _after(self, last: Entry, study: str, charge: Charge) -> float:
+        """What would be spent with this charge; refused where that is over the limit."""
+        after = promise(*totals_with(last, charge.mu, charge.closeness), last.limit_delta)
+        if not after <= last.limit_epsilon:
+            alone = promise(square_up(charge.mu), charge.closeness, last.limit_delta)
+            raise OverspendError(self.path, self.party, study, alone, after, self._spent(last))
+        return after
+
+    def check_room(self, session: bytes, study: str, charge: Charge) -> None:
+        """Refuse as `reserve` would, and change nothing; a session that is known has its room.
+
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with Ledger.create(Path(folder) / "a.ledger", "hospital", 1.0, 1e-6) as ledger:
+        ...         ledger.check_room(bytes(32), "flu", Charge(0.1, 0, 0.5, 1e-6))
+        """
+        if self.status(session) == "unknown":
+            with self._guard():
+                self._after(self._last(), study, charge)
 
     def _check_retry(self, found: Entry, study: str, charge: Charge) -> None:
         name = f"session {found.session[:16]}"
@@ -386,9 +410,10 @@ class Ledger:
                 raise LedgerError(f"session {key[:16]}", "is not reserved", "reserve it first")
             if self._find(key, "settle") is not None:
                 raise LedgerError(f"session {key[:16]}", "is finished", "start a new session")
-            stored = self._stored(key)
-            if name in stored:
-                return stored[name]
+            found = self._read("SELECT value FROM private WHERE session = ? AND name = ?", (key, name))
+            if found:
+                stored: bytes = found[0][0]
+                return stored
             self._store(key, wanted)
         return wanted[name]
 
@@ -402,6 +427,27 @@ class Ledger:
         {}
         """
         return self._stored(_key(session))
+
+    def kept_names(self, session: bytes) -> list[str]:
+        """The names of the private state kept for the session.
+
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with Ledger.create(Path(folder) / "a.ledger", "hospital", 1.0, 1e-6) as ledger:
+        ...         _ = ledger.reserve(bytes(32), "flu", Charge(0, 0, 1, 1e-6), "record", {"a": b"1", "b": b"2"})
+        ...         ledger.discard(bytes(32), ["a"])
+        ...         ledger.kept_names(bytes(32))
+        ['b']
+        """
+        rows = self._read("SELECT name FROM private WHERE session = ? ORDER BY name", (_key(session),))
+        return [row[0] for row in rows]
+
+    def discard(self, session: bytes, names: Sequence[str]) -> None:
+        """Erase private state that is of no use any more, such as the pads of an attempt that was given up."""
+        key = _key(session)
+        with self._transaction():
+            for name in names:
+                self._connection.execute("DELETE FROM private WHERE session = ? AND name = ?", (key, name))
 
     def settle(self, session: bytes, outcome: str, keep: Mapping[str, bytes]) -> None:
         """Note how the session ended, and erase its private state but for `keep`. The charge stays. The first wins.

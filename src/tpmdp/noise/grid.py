@@ -107,10 +107,8 @@ class Grid:
             raise InputError("values", f"shape {array.shape}", rule, "check the query")
         bad = ~(np.abs(array) <= bound)
         if bad.any():
-            where = int(np.argmax(bad))
-            raise InputError(
-                f"entry {where + 1}", float(array[where]), f"must lie in [{-bound:g}, {bound:g}]", "clip it"
-            )
+            where = int(np.argmax(bad))  # the value itself is private
+            raise InputError(f"entry {where + 1}", "(not shown)", f"must lie in [{-bound:g}, {bound:g}]", "clip it")
         return np.rint(array / self.step).astype(np.int64)
 
     def decode(self, steps: IntArray) -> FloatArray:
@@ -130,6 +128,15 @@ def sum_of_squares(sigma: IntArray) -> int:
     """
     values, counts = np.unique(sigma, return_counts=True)
     return sum(value * value * count for value, count in zip(values.tolist(), counts.tolist(), strict=True))
+
+
+def error_in_steps(sigma: IntArray) -> float:
+    """Standard deviation of the noisy sum, with rounding at its worst: half a step from every party, all one way.
+
+    >>> error_in_steps(np.array([3, 4]))
+    5.0990195135927845
+    """
+    return math.sqrt(sum_of_squares(sigma) + (len(sigma) / 2) ** 2)
 
 
 def reach(bounds: FloatArray, sigma: IntArray, step: float, dimension: int) -> int:

@@ -21,6 +21,7 @@ from tpmdp.noise.grid import (
     Grid,
     closeness,
     discrete_factor,
+    error_in_steps,
     fits,
     power_of_two_below,
     reach,
@@ -36,6 +37,7 @@ from tpmdp.validate import DELTA_MIN, EPSILON_MIN, SENSITIVITY_MAX, BoolArray, F
 STEPS_A_SIGMA: Final = 64  # of an average party: rounding sigma up to a whole number then costs at most 1.6 %
 STEPS_OF_HONEST: Final = 1024  # of the least honest noise
 SENSITIVITY_SHARE: Final = 0.02  # of a sensitivity that rounding may add
+ROUNDING_SHARE: Final = 0.05  # of the noise that the rounding of all parties together may reach in a narrow word
 DIMENSION_MAX: Final = 1 << 40
 FINER_BITS: Final = 10  # how much finer than good a grid may be where the word allows
 COARSER_BITS: Final = 40  # how much coarser to try where the sampler demands it
@@ -54,8 +56,8 @@ class GridPlan:
 
     @property
     def standard_deviation(self) -> float:
-        """Expected error of each coordinate, noise and rounding together."""
-        return math.sqrt(sum_of_squares(self.sigma) + self.asked.count / 4) * self.grid.step
+        """Error of each coordinate: of the noise, and the most that rounding can add, were it the same everywhere."""
+        return error_in_steps(self.sigma) * self.grid.step
 
 
 def stricter_spec(spec: Spec, step: float, dimension: int) -> Spec:
@@ -164,6 +166,9 @@ def _try(spec: Spec, bounds: FloatArray, dimension: int, step: float, word: int)
         return None
     made = plan(stricter_spec(spec, step, dimension))
     sigma = sigma_in_steps(made.variance, step)
+    rounding = spec.count / 2 / (math.sqrt(sum_of_squares(sigma)) or math.inf)
+    if word < WORDS[-1] and rounding > ROUNDING_SHARE:
+        return None  # too coarse for so many parties: rounding could show in the error
     if sigma.max(initial=0) > SIGMA_MAX or not fits(word, reach(bounds, sigma, step, dimension)):
         return None
     return GridPlan(spec, made, Grid(step, dimension, word), sigma)

@@ -23,7 +23,7 @@ HASH_BYTES: Final = 32
 SIGNATURE_BYTES: Final = 64
 EVERYONE: Final = 0xFFFFFFFF  # the recipient of a broadcast
 PARTIES_MAX: Final = 100_000
-ATTEMPTS_MAX: Final = 10_000
+ATTEMPTS_MAX: Final = 100  # of a session; more is misconduct, or a reason to start a new session
 MESSAGE_MAX: Final = 64 << 20  # bytes; what any reader accepts at most
 
 _HEADER: Final = struct.Struct(">4sBIII32s32sQ")

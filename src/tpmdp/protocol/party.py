@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -46,6 +46,13 @@ class Early(TpmdpError):
     """A good message that cannot be used yet: deliver it again later."""
 
 
+class Submitted(NamedTuple):
+    """What is needed to take the answer to a submission: the lead receiver's key and the submission's digest."""
+
+    lead_key: bytes
+    digest: bytes
+
+
 class Secrets(Protocol):
     """Where a party keeps the secrets of its attempts: asked again, it must give the same answer."""
 
@@ -54,6 +61,15 @@ class Secrets(Protocol):
 
     def pad(self, attempt: int, other: int, size: int) -> bytes:
         """Random bytes from the operating system, shared with one neighbour."""
+
+    def forget_pads(self, attempt: int) -> None:
+        """An attempt was given up."""
+
+    def note_submission(self, attempt: int, submitted: Submitted) -> None:
+        """About to submit: the answer may come after a restart, and after later attempts were begun."""
+
+    def submissions(self) -> dict[int, Submitted]:
+        """What was noted, by attempt."""
 
 
 class FreshSecrets:
@@ -66,6 +82,7 @@ class FreshSecrets:
 
     def __init__(self) -> None:
         self._kept: dict[tuple[int, int], bytes] = {}
+        self._submissions: dict[int, Submitted] = {}
 
     def key(self, attempt: int) -> bytes:
         """The private key of the attempt."""
@@ -74,6 +91,19 @@ class FreshSecrets:
     def pad(self, attempt: int, other: int, size: int) -> bytes:
         """The pad shared with a neighbour."""
         return self._kept.setdefault((attempt, other), os.urandom(size))
+
+    def forget_pads(self, attempt: int) -> None:
+        """An attempt was given up."""
+        for place in [place for place in self._kept if place[0] == attempt and place[1] >= 0]:
+            del self._kept[place]
+
+    def note_submission(self, attempt: int, submitted: Submitted) -> None:
+        """About to submit."""
+        self._submissions[attempt] = submitted
+
+    def submissions(self) -> dict[int, Submitted]:
+        """What was noted."""
+        return dict(self._submissions)
 
     def __repr__(self) -> str:
         return "FreshSecrets()"
@@ -120,7 +150,7 @@ class Party:
         self._identity, self._vector, self._secrets = identity, vector, secrets
         self._agreed: set[int] = set()
         self._seen: dict[tuple[int, int, int, int], bytes] = {}
-        self._attempts: dict[int, _Attempt] = {}
+        self._submitted = secrets.submissions()  # in this life or an earlier one
         self._attempt = self._new_attempt(attempt)
         self.result: IntArray | None = None  # receivers: the sum, in grid steps
         self.receipt = False  # others: the lead receiver counted our submission
@@ -159,13 +189,16 @@ class Party:
     @property
     def expects(self) -> frozenset[Kind]:
         """Kinds of message that can be used now. Asking for no others keeps a receiver's memory at one vector."""
-        if self.step in ("agree", "keys"):
-            return frozenset({Kind.AGREE, Kind.KEYS})
+        kinds = {Kind.KEYS}
+        if self.step == "agree":
+            kinds.add(Kind.AGREE)
         if self.step == "pads":
-            return frozenset({Kind.KEYS, Kind.PAD})
-        if self.is_lead:
-            return frozenset({Kind.KEYS, Kind.SUBMIT})
-        return frozenset({Kind.KEYS, Kind.RESULT if self.terms.spec.receivers[self.index] else Kind.RECEIPT})
+            kinds.add(Kind.PAD)
+        if self.step == "receive" and self.is_lead:
+            kinds.add(Kind.SUBMIT)
+        if self._submitted and not self.is_lead:  # the answer may be to an earlier attempt
+            kinds.add(Kind.RESULT if self.terms.spec.receivers[self.index] else Kind.RECEIPT)
+        return frozenset(kinds)
 
     @property
     def missing(self) -> int:
@@ -209,6 +242,8 @@ class Party:
                 raise ProtocolError(f"{self._name(message)} sent two different {message.kind.name} messages: stop")
             return []
         self._check(message)
+        if self.done:
+            return []
         if message.attempt < self.attempt and message.kind in (Kind.KEYS, Kind.PAD, Kind.SUBMIT):
             return []  # of an attempt that was given up
         sent = self._handlers[message.kind](self, message, digest)
@@ -244,7 +279,8 @@ class Party:
         good &= (message.attempt == 0) == (message.kind == Kind.AGREE)
         good &= not from_lead or message.sender == self.terms.lead
         good &= message.kind != Kind.SUBMIT or self.is_lead
-        good &= message.kind != Kind.RESULT or bool(self.terms.spec.receivers[self.index])
+        receives = bool(self.terms.spec.receivers[self.index])
+        good &= receives if message.kind == Kind.RESULT else not receives if message.kind == Kind.RECEIPT else True
         if not good:
             raise ProtocolError(
                 f"{self._name(message)} sent a {message.kind.name} message that breaks the protocol: stop"
@@ -269,7 +305,7 @@ class Party:
             raise Early("a pad before the keys")
         if message.sender not in self._pads_from():
             raise ProtocolError(f"{self._name(message)} sent a pad and is no neighbour of ours: stop")
-        self._mask(message.sender, self._open(self._attempt, message))
+        self._mask(message.sender, self._opened(message))
         self._attempt.padded.add(message.sender)
         return []
 
@@ -277,7 +313,7 @@ class Party:
         attempt = self._attempt
         if message.attempt > self.attempt or not attempt.submitted:
             raise Early("a submission before the keys")
-        content = self._open(attempt, message)
+        content = self._opened(message)
         if content[:HASH_BYTES] != attempt.transcript(self.terms.count):
             raise ProtocolError(f"{self._name(message)} saw other keys than we did: somebody sent two kinds, stop")
         words = np.frombuffer(content, dtype=word_type(self.terms.grid.word), offset=HASH_BYTES)
@@ -287,15 +323,15 @@ class Party:
 
     def _on_result(self, message: Message, digest: bytes) -> list[bytes]:
         del digest
-        attempt = self._submitted_in(message)
-        words = np.frombuffer(self._open(attempt, message), dtype=word_type(self.terms.grid.word))
-        self.result = from_words(words, self.terms.grid.word)
+        submitted = self._submitted_in(message)
+        own = X25519PrivateKey.from_private_bytes(self._secrets.key(message.attempt))
+        words = self._open(own, submitted.lead_key, message)
+        self.result = from_words(np.frombuffer(words, dtype=word_type(self.terms.grid.word)), self.terms.grid.word)
         return []
 
     def _on_receipt(self, message: Message, digest: bytes) -> list[bytes]:
         del digest
-        attempt = self._submitted_in(message)
-        if message.body != attempt.submitted:
+        if message.body != self._submitted_in(message).digest:
             raise ProtocolError(f"{self._name(message)} counted something that we did not submit: stop")
         self.receipt = True
         return []
@@ -331,11 +367,10 @@ class Party:
         if not 1 <= number <= ATTEMPTS_MAX:
             raise ProtocolError(f"attempt {number} is more than a session allows ({ATTEMPTS_MAX}): start a new session")
         own = X25519PrivateKey.from_private_bytes(self._secrets.key(number))
-        self._attempts[number] = _Attempt(number, own, self._vector.copy())
-        return self._attempts[number]
+        return _Attempt(number, own, self._vector.copy())
 
     def _advance(self, number: int) -> list[bytes]:
-        self._attempt.total = self._vector[:0]  # what was added up for the attempt given up is worthless
+        self._secrets.forget_pads(self.attempt)
         self._attempt = self._new_attempt(number)
         return self._announce()
 
@@ -382,6 +417,8 @@ class Party:
         attempt.total = self._vector[:0]
         data = self._sealed(Kind.SUBMIT, terms.lead, content)
         attempt.submitted = digest_of(data)
+        self._submitted[attempt.number] = Submitted(attempt.keys[terms.lead], attempt.submitted)
+        self._secrets.note_submission(attempt.number, self._submitted[attempt.number])
         return [data]
 
     def _finish(self) -> list[bytes]:
@@ -402,15 +439,18 @@ class Party:
         mask = np.frombuffer(pad, dtype=word_type(self.terms.grid.word))
         apply(self._attempt.total, mask, self.index, other)
 
-    def _submitted_in(self, message: Message) -> _Attempt:
-        attempt = self._attempts.get(message.attempt)
-        if attempt is None or not attempt.submitted:
+    def _submitted_in(self, message: Message) -> Submitted:
+        if message.attempt not in self._submitted:
             raise Early("an answer before our submission")
-        return attempt
+        return self._submitted[message.attempt]
 
-    def _open(self, attempt: _Attempt, message: Message) -> bytes:
+    def _opened(self, message: Message) -> bytes:
+        """The content of a message of the attempt under way."""
+        return self._open(self._attempt.own, self._attempt.keys[message.sender], message)
+
+    def _open(self, own: X25519PrivateKey, other: bytes, message: Message) -> bytes:
         try:
-            return open_sealed(attempt.own, attempt.keys[message.sender], message)
+            return open_sealed(own, other, message)
         except MessageError as error:
             raise ProtocolError(f"{self._name(message)}: {error}, stop") from None
 

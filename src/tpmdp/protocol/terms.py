@@ -25,9 +25,9 @@ from tpmdp.noise.grid import (
     WORDS,
     Grid,
     closeness,
+    error_in_steps,
     fits,
     reach,
-    sum_of_squares,
 )
 from tpmdp.planning.coalition import worst_coalitions
 from tpmdp.planning.enclosure import is_enough
@@ -69,6 +69,9 @@ class Terms:
         sizes = {len(key) for key in keys}
         _require("public key", sorted(sizes), sizes == {PUBLIC_KEY_BYTES}, "must have 32 bytes", "run tpmdp keygen")
         shapes = self.sigma.shape == self.bounds.shape == (count,)
+        good = bool((np.isfinite(self.bounds) & (self.bounds >= 0)).all()) if shapes else True
+        _require("bounds", self.bounds.tolist(), good, "must be finite and not negative", "plan the study again")
+        _require("dimension", self.grid.dimension, self.grid.dimension >= 1, "must be at least 1", "ask something")
         _require("plan", f"{self.sigma.shape}", shapes, f"must have {count} entries", "plan the study again")
         rule = f"makes messages longer than {MESSAGE_MAX} bytes"
         _require("dimension", self.grid.dimension, self.words_bytes + 4096 <= MESSAGE_MAX, rule, "split the query")
@@ -111,8 +114,8 @@ class Terms:
 
     @property
     def standard_deviation(self) -> float:
-        """Expected error of each coordinate, noise and rounding together."""
-        return math.sqrt(sum_of_squares(self.sigma) + self.count / 4) * self.grid.step
+        """Error of each coordinate: of the noise, and the most that rounding can add, were it the same everywhere."""
+        return error_in_steps(self.sigma) * self.grid.step
 
     def neighbours(self, party: int) -> list[int]:
         """With whom the party shares masks; personal thresholds use the largest."""
@@ -185,14 +188,6 @@ class Terms:
         if terms.canonical() != text:
             raise InputError("terms", text, "are not in canonical form", "ask for the file again")
         return terms
-
-    def check_same_question(self, own: Terms) -> None:
-        """Refuse terms from elsewhere that differ from our own in anything but grid and noise."""
-        theirs, ours = json.loads(self.canonical()), json.loads(own.canonical())
-        for field in sorted(ours):
-            if field not in ("step", "word", "sigma") and theirs[field] != ours[field]:
-                remedy = "compare the study files; do not take part before they are the same"
-                raise InputError(f"{field} in the terms", theirs[field], "differs from the study", remedy)
 
     def check(self, party: int) -> None:
         """Refuse a plan that breaks this party's budget, could wrap, or is not drawn exactly as the theory needs."""

@@ -30,20 +30,19 @@ class Mean:
         """The column it reads."""
         return (self.column,)
 
-    @property
-    def _middle(self) -> float:
-        return self.low + (self.high - self.low) / 2
-
     def statistic(self, table: Table) -> FloatArray:
         """Sum of clipped values as shares of the range, from its middle: each in [-1/2, 1/2].
 
         Shares become whole multiples of a power of two small enough that the sum is exact: a floating-point sum would
-        let one record move it by a little more than its share.
+        let one record move it by a little more than its share. They are rounded up or down by a dither that depends on
+        the record's place only, so that the errors of many records do not add up.
         """
         clipped = np.clip(table[self.column], self.low, self.high)
-        shares = np.clip((clipped - self._middle) / (self.high - self.low), -0.5, 0.5)
+        shares = np.clip((clipped - self.low) / (self.high - self.low) - 0.5, -0.5, 0.5)
         scale = 2.0 ** (52 - len(shares).bit_length())
-        return np.array([np.rint(shares * scale).astype(np.int64).sum() / scale], dtype=np.float64)
+        dither = np.random.default_rng(0).random(len(shares))  # public
+        whole = np.clip(np.floor(shares * scale + dither), -scale / 2, scale / 2).astype(np.int64)
+        return np.array([whole.sum() / scale], dtype=np.float64)
 
     def bound(self, records: int) -> float:
         """All values at one end of the range."""
@@ -51,5 +50,6 @@ class Mean:
 
     def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
         """Back to the scale of the column."""
-        scale = (self.high - self.low) / records
-        return [Answer(self.name, self._middle + float(total[0]) * scale, standard_error * scale)]
+        width = self.high - self.low
+        share = float(total[0]) / records + 0.5
+        return [Answer(self.name, self.low + share * width, standard_error / records * width)]

@@ -42,7 +42,7 @@ _RATE_MIN: Final = 16 << 10  # bytes a second, below which a body takes too long
 _STRANGERS_MAX: Final = 64 << 20  # bytes of rosters in memory at once
 _TOKEN_MAX: Final = 200  # characters of an Authorization header
 _TOKENS_CACHED: Final = 16_384
-_SWEEP_S: Final = 86_400.0
+_SWEEP_S: Final = 3_600.0
 _ID: Final = re.compile("[0-9a-f]{64}")
 
 _LOGGER: Final = logging.getLogger("uvicorn.error")
@@ -98,7 +98,7 @@ class Relay:
         self.store.close()
 
     async def sweep(self) -> None:
-        """Delete old sessions now and daily."""
+        """Delete old sessions now and hourly."""
         while True:
             try:
                 await self.store.sweep(self.settings.keep_days * 86_400)

@@ -1,21 +1,24 @@
 """A party's side of the relay: a mailbox over HTTP, and the loop that drives a party through it until its deadline.
 
-Only outgoing connections. The relay may vanish and come back; it may hold back, repeat or invent messages: nothing it
-sends is believed without a signature, every answer has a size limit and every wait ends at the deadline.
+Only outgoing connections. The relay may vanish and come back, with everything or with nothing; it may hold back, repeat
+or invent messages: nothing it sends is believed without a signature, every answer has a size limit, and every single
+read and write on the network ends at the deadline. HTTP is httpcore, the transport of httpx, used directly: it keeps no
+cookies, follows no redirects, asks no proxy, and lets us put the deadline into its sockets.
 """
 
 from __future__ import annotations
 
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 from urllib.parse import urlsplit
 
-import httpx
+import httpcore
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from tpmdp.clock import now_s
 from tpmdp.engines.relay.wire import (
     BATCH_MAX,
     FRAME_BYTES,
@@ -35,13 +38,20 @@ from tpmdp.protocol.terms import Terms
 _PAUSE_S: Final = (0.05, 2.0)  # between tries when the relay does not answer: first, longest
 _TIMEOUT_S: Final = 10.0
 _ALL_WAIT_S: Final = 2.0
+_GRACE_S: Final = 2.0  # past the deadline, for an answer that is due at the deadline
 _ERROR_SHOWN: Final = 300
+_AGAIN: Final = (401, 404, 408, 429, 500, 502, 503, 504, 507)  # may be better next time
+_FAILURES: Final = (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError)
 
 Watch = Callable[[Party, int], None]  # called with the party and the bytes it has sent
 
 
 class RelayError(TpmdpError):
     """The relay refuses what we ask, and will go on refusing."""
+
+
+class RelayChangedError(TpmdpError):
+    """The relay was started anew and may have lost messages: send everything again, which is the same bytes."""
 
 
 def check_url(url: str, plain_http: bool) -> str:
@@ -53,13 +63,70 @@ def check_url(url: str, plain_http: bool) -> str:
     tpmdp.errors.InputError: --relay = http://relay.example.org must be https off this machine:
     use https, or --plain-http to do without TLS
     """
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment or parts.username:
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        good = good and url.isascii() and url.isprintable() and " " not in url
+    except ValueError:
+        good = False
+    if not good or parts.query or parts.fragment or parts.username or parts.path not in ("", "/"):
         raise InputError("--relay", url, "is not an address", "write https://host:port")
-    if parts.scheme == "http" and not is_loopback(parts.hostname) and not plain_http:
+    if parts.scheme == "http" and not is_loopback(parts.hostname or "") and not plain_http:
         remedy = "use https, or --plain-http to do without TLS"
         raise InputError("--relay", url, "must be https off this machine", remedy)
     return url.rstrip("/")
+
+
+class _Stream(httpcore.NetworkStream):
+    """A connection on which no single read or write outlives the deadline."""
+
+    def __init__(self, stream: httpcore.NetworkStream, deadline: float) -> None:
+        self._stream, self._deadline = stream, deadline
+
+    def _left(self, timeout: float | None, error: type[Exception]) -> float:
+        left = self._deadline - now_s()
+        if left <= 0:
+            raise error("the deadline passed")
+        return left if timeout is None else min(timeout, left)
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        return self._stream.read(max_bytes, self._left(timeout, httpcore.ReadTimeout))
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        view = memoryview(buffer)
+        for start in range(0, len(view), 1 << 18):
+            self._stream.write(bytes(view[start : start + (1 << 18)]), self._left(timeout, httpcore.WriteTimeout))
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore.NetworkStream:
+        left = self._left(timeout, httpcore.ConnectTimeout)
+        return _Stream(self._stream.start_tls(ssl_context, server_hostname, left), self._deadline)
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)
+
+
+class _Network(httpcore.NetworkBackend):
+    """Connections that end at the deadline."""
+
+    def __init__(self, deadline: float) -> None:
+        self._backend, self._deadline = httpcore.SyncBackend(), deadline
+
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore.NetworkStream:
+        left = max(0.01, min(timeout or _TIMEOUT_S, self._deadline - now_s()))
+        stream = self._backend.connect_tcp(host, port, left, local_address, socket_options)
+        return _Stream(stream, self._deadline)
 
 
 class Mailbox:
@@ -73,33 +140,39 @@ class Mailbox:
         identity: Ed25519PrivateKey,
         deadline: float,
         certificate_authority: Path | None = None,
+        on_trouble: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self._terms, self._index, self._identity = terms, index, identity
+        self._on_trouble = on_trouble  # told once what is wrong with the relay, while we go on trying
+        self._url, self._terms, self._index, self._identity = url, terms, index, identity
         self._deadline = deadline
         self._token = ""
+        self._nonce = b""
+        self._forgotten = False
         self.bytes_sent = 0
         self._path = f"/v1/sessions/{terms.session.hex()}"
         self._answer_max = max(BATCH_MAX, terms.words_bytes + OVERHEAD + 256) + 4096 * FRAME_BYTES
-        self._client = httpx.Client(
-            base_url=url,
-            timeout=_TIMEOUT_S,
-            verify=_tls(certificate_authority) if url.startswith("https") else False,
-            trust_env=False,  # no proxy, no netrc: what is sent goes to the address that was given
-            headers={"accept-encoding": "identity", "user-agent": "tpmdp"},
+        context = _tls(certificate_authority) if url.startswith("https") else None
+        self._pool = httpcore.ConnectionPool(
+            ssl_context=context, max_connections=1, network_backend=_Network(deadline + _GRACE_S), http1=True, http2=False
         )
 
     def __enter__(self) -> Mailbox:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._client.close()
+        self._pool.close()
 
     def __repr__(self) -> str:
         return f"Mailbox({self._terms.spec.name(self._index)})"
 
     def connect(self) -> None:
-        """Make the session known to the relay, if it answers now; every other call does so when needed."""
-        self._introduce()
+        """Make the session known to the relay, and prove who we are; sends public keys only."""
+        while True:
+            try:
+                self._request("GET", "/messages?after=1:0&wait=0")
+                return
+            except RelayChangedError:
+                continue  # nothing was sent that could be lost
 
     def post(self, messages: list[bytes]) -> None:
         """Send messages; returns when the relay has stored them durably."""
@@ -116,7 +189,7 @@ class Mailbox:
 
     def fetch(self, after: Mapping[Kind, int], wait_s: float, least: int = 1) -> list[tuple[int, bytes]]:
         """Messages of these kinds with higher numbers than seen; waits until there are so many, or for so long."""
-        wait = max(0.0, min(wait_s, WAIT_MAX_S, self._deadline - time.monotonic()))
+        wait = max(0.0, min(wait_s, WAIT_MAX_S, self._deadline - now_s()))
         cursor = ",".join(f"{int(kind)}:{number}" for kind, number in sorted(after.items()))
         body = self._request("GET", f"/messages?after={cursor}&wait={wait:.3f}&least={least}", wait_s=wait)
         try:
@@ -130,24 +203,26 @@ class Mailbox:
         while True:
             if self._token:
                 try:
-                    status, headers, body = self._exchange(method, self._path + path, content, wait_s)
-                except httpx.TransportError as error:
-                    status, problem = 0, _describe(error)
+                    status, nonce, body = self._exchange(method, self._path + path, content, wait_s)
+                except _FAILURES as error:
+                    problem = _describe(error)
                 else:
                     problem = f"it answered {status}"
                     if status == 200:
                         return body
-                    if status == 401:
-                        self._log_in(headers)
                     if status == 404:
-                        self._token = ""  # the relay forgot the session: introduce it again
-                    if status not in (401, 404, 429, 500, 502, 503, 504):
+                        self._token, self._forgotten = "", True  # introduce the session again
+                    elif status == 401:
+                        self._log_in(nonce)
+                    elif status not in _AGAIN:
                         _refuse(status, body)
             else:
                 problem = self._introduce() or problem
                 if self._token:
                     continue
-            if time.monotonic() + pause > self._deadline:
+            if pause == _PAUSE_S[0]:
+                self._on_trouble(problem)
+            if now_s() + pause > self._deadline:
                 raise DeadlineError(f"the relay could not be used before the deadline ({problem}): check its address")
             time.sleep(pause)
             pause = min(2 * pause, _PAUSE_S[1])
@@ -156,47 +231,51 @@ class Mailbox:
         """Tell the relay who takes part; answers what went wrong, or nothing."""
         content = self._terms.label_hash + b"".join(self._terms.roster)
         try:
-            status, headers, body = self._exchange("PUT", self._path, content)
-        except httpx.TransportError as error:
+            status, nonce, body = self._exchange("PUT", self._path, content)
+        except _FAILURES as error:
             return _describe(error)
         if status in (200, 201):
-            self._log_in(headers)
+            self._log_in(nonce)
             return ""
-        if status not in (429, 500, 502, 503, 504):
+        if status not in _AGAIN:
             _refuse(status, body)
         return f"it answered {status}"
 
-    def _log_in(self, headers: httpx.Headers) -> None:
-        try:
-            nonce = bytes.fromhex(headers.get(NONCE_HEADER, ""))
-        except ValueError:
-            nonce = b""
+    def _log_in(self, nonce: bytes) -> None:
         if len(nonce) != NONCE_BYTES:
             raise RelayError("this is no tpmdp relay: check its address")
         self._token = make_token(self._identity, nonce, self._terms.session, self._index)
+        changed = self._forgotten or (self._nonce != b"" and self._nonce != nonce)
+        self._nonce, self._forgotten = nonce, False
+        if changed:
+            raise RelayChangedError("the relay was started anew")
 
-    def _exchange(
-        self, method: str, path: str, content: bytes, wait_s: float = 0.0
-    ) -> tuple[int, httpx.Headers, bytes]:
-        headers = {"authorization": self._token} if self._token else {}
-        left = max(0.1, self._deadline - time.monotonic())
-        timeout = httpx.Timeout(min(_TIMEOUT_S, left), read=min(wait_s + _TIMEOUT_S, left + 1.0))
-        request = self._client.build_request(method, path, content=content, headers=headers, timeout=timeout)
-        self.bytes_sent += len(content) + len(method) + len(path) + 12 + 2
-        self.bytes_sent += sum(len(name) + len(value) + 4 for name, value in request.headers.raw)
-        answer = self._client.send(request, stream=True)
-        try:
+    def _exchange(self, method: str, path: str, content: bytes, wait_s: float = 0.0) -> tuple[int, bytes, bytes]:
+        """Status, nonce and body of one answer."""
+        headers = [(b"host", urlsplit(self._url).netloc.encode()), (b"user-agent", b"tpmdp")]
+        headers += [(b"authorization", self._token.encode())] if self._token else []
+        headers += [(b"content-length", str(len(content)).encode())] if method != "GET" else []
+        limits = {"connect": _TIMEOUT_S, "write": _TIMEOUT_S, "pool": _TIMEOUT_S, "read": wait_s + _TIMEOUT_S}
+        self.bytes_sent += len(content) + len(method) + len(path) + 12
+        self.bytes_sent += sum(len(name) + len(value) + 4 for name, value in headers) + 2
+        with self._pool.stream(
+            method, self._url + path, headers=headers, content=content, extensions={"timeout": limits}
+        ) as answer:
             parts, size = [], 0
-            for part in answer.iter_raw(1 << 16):
+            for part in answer.iter_stream():
                 size += len(part)
                 if size > min(self._answer_max, MESSAGE_MAX + BATCH_MAX):
                     raise RelayError(f"the relay sent more than {self._answer_max} bytes: check its address")
-                if time.monotonic() > self._deadline + 1.0:
-                    raise httpx.ReadTimeout("the deadline passed")
                 parts.append(part)
-            return answer.status_code, answer.headers, b"".join(parts)
-        finally:
-            answer.close()
+            fields = {name.lower(): value for name, value in answer.headers}
+            return answer.status, _nonce(fields.get(NONCE_HEADER.encode(), b"")), b"".join(parts)
+
+
+def _nonce(value: bytes) -> bytes:
+    try:
+        return bytes.fromhex(value.decode("ascii"))
+    except ValueError:
+        return b""
 
 
 def _tls(authority: Path | None) -> ssl.SSLContext:
@@ -210,7 +289,7 @@ def _tls(authority: Path | None) -> ssl.SSLContext:
     return context
 
 
-def _describe(error: httpx.TransportError) -> str:
+def _describe(error: Exception) -> str:
     text = str(error) or type(error).__name__
     if "CERTIFICATE_VERIFY_FAILED" in text:  # it will not become better
         raise RelayError(f"the relay's certificate is not trusted ({shown(text, 150)}): give its certificate with --ca")
@@ -218,48 +297,120 @@ def _describe(error: httpx.TransportError) -> str:
 
 
 def _refuse(status: int, body: bytes) -> NoReturn:
+    if status == 409:
+        raise RelayError(
+            "the relay already holds other messages of this party in this session (was its ledger replaced?): "
+            "use the ledger the session was begun with, or a new session"
+        )
     text = body[: 4 * _ERROR_SHOWN].decode("utf-8", "replace")
     raise RelayError(f"the relay refused ({status}: {shown(text, _ERROR_SHOWN)}): ask its operator")
 
 
-def drive(party: Party, mailbox: Mailbox, deadline: float, failed_before: bool, watch: Watch) -> None:
-    """Take the party through its session. `deadline` is a moment of time.monotonic()."""
-    seen = dict.fromkeys(Kind, 0)
-    mailbox.post(party.start())
-    watch(party, mailbox.bytes_sent)
-    first, fresh = party.attempt, failed_before
-    while not party.done:
-        if time.monotonic() >= deadline:
-            raise DeadlineError(_late(party))
-        wait_s = 0.0 if fresh else deadline - time.monotonic()
-        least = max(1, party.missing)
-        if least > 1:  # all of them at once costs one request; a new attempt must not wait for that long
-            wait_s = min(wait_s, _ALL_WAIT_S)
-        batch = mailbox.fetch({kind: seen[kind] for kind in party.expects}, wait_s, least)
-        if fresh and not batch:  # all that was left of the failed attempt is seen, and it did not finish
-            fresh = False
-            mailbox.post(party.retry() if party.attempt == first else [])
-        _deliver(party, batch, mailbox, seen)
-        watch(party, mailbox.bytes_sent)
+# The loop -------------------------------------------------------------------------------------------------------------
 
 
-def _deliver(party: Party, batch: list[tuple[int, bytes]], mailbox: Mailbox, seen: dict[Kind, int]) -> None:
-    out: list[bytes] = []
-    for number, data in batch:
+def drive(
+    make: Callable[[], Party],
+    mailbox: Mailbox,
+    deadline: float,
+    failed: int = 0,
+    watch: Watch = lambda *_: None,
+) -> tuple[Party, list[bytes]]:
+    """Take a party through its session; returns it done, with what it has still to send (`mailbox.post`).
+
+    `make` gives the party as its secrets have it; it is called again when the relay may have lost messages. `deadline`
+    is a moment of `now_s()`. `failed` is the attempt that failed before, if any: what is left of it is looked at first.
+    """
+    while True:
+        party = make()
         try:
-            kind = decode(data).kind
-        except MessageError:
-            time.sleep(_PAUSE_S[0])  # no honest relay stores this; a bad one must not make us spin
+            return party, _Drive(party, mailbox, deadline, watch).run(failed)
+        except RelayChangedError:
             continue
-        try:
-            out += party.receive(data)
-        except MessageError:
-            time.sleep(_PAUSE_S[0])  # not signed by the party it names, or of another session: drop it
-        except Early:
-            time.sleep(_PAUSE_S[0])  # an honest relay keeps the order
-            break
-        seen[kind] = max(seen[kind], number)
-    mailbox.post(out)
+        except DeadlineError as error:
+            raise _Late(party, error) from None
+
+
+class _Late(DeadlineError):
+    """A deadline that passed, with the party as it then was."""
+
+    def __init__(self, party: Party, error: DeadlineError) -> None:
+        self.attempt = party.attempt
+        super().__init__(str(error))
+
+
+class _Drive:
+    """The state of the loop: how far the mailbox is read."""
+
+    def __init__(self, party: Party, mailbox: Mailbox, deadline: float, watch: Watch) -> None:
+        self._party, self._mailbox, self._deadline, self._watch = party, mailbox, deadline, watch
+        self._seen = dict.fromkeys(Kind, 0)
+        self._early: dict[Kind, int] = {}  # the lowest number of a message that came too early
+        self._pause = 0.0
+        self._progress = False  # whether the last batch held anything of use
+
+    def run(self, failed: int) -> list[bytes]:
+        party, mailbox = self._party, self._mailbox
+        mailbox.post(party.start())
+        self._watch(party, mailbox.bytes_sent)
+        looking = failed == party.attempt
+        while True:
+            self._check_deadline()
+            began, wait_s = now_s(), 0.0 if looking else self._deadline - now_s()
+            least = max(1, party.missing)
+            if least > 1:  # all of them at once costs one request; a new attempt must not wait for that long
+                wait_s = min(wait_s, _ALL_WAIT_S)
+            batch = mailbox.fetch({kind: self._seen[kind] for kind in party.expects}, wait_s, least)
+            if looking and not batch:  # all that was left of the failed attempt is seen, and it did not finish
+                looking = False
+                mailbox.post(party.retry() if party.attempt == failed else [])
+                continue
+            left = self._deliver(batch)
+            self._watch(party, mailbox.bytes_sent)
+            if left is not None:
+                return left
+            self._rest(now_s() - began < min(wait_s, _PAUSE_S[0]))
+
+    def _deliver(self, batch: list[tuple[int, bytes]]) -> list[bytes] | None:
+        """Hand over a batch; what is left to send once the party is done."""
+        party, self._progress = self._party, False
+        for number, data in batch:
+            self._check_deadline()
+            try:
+                kind = decode(data).kind
+            except MessageError:
+                continue  # no honest relay stores this
+            attempt = party.attempt
+            try:
+                out = party.receive(data)
+                self._progress = True
+            except MessageError:
+                out = []  # not signed by the party it names, or of another session
+            except Early:
+                out = []  # look again when a new attempt has begun
+                self._early[kind] = min(number, self._early.get(kind, number))
+            self._seen[kind] = max(self._seen[kind], number)
+            if party.done:
+                return out
+            if out:
+                self._mailbox.post(out)
+            if party.attempt != attempt:
+                for early, lowest in self._early.items():
+                    self._seen[early] = min(self._seen[early], lowest - 1)
+                self._early.clear()
+        return None
+
+    def _rest(self, at_once: bool) -> None:
+        """A relay that answers at once with nothing of use must not keep us busy."""
+        if self._progress or not at_once:
+            self._pause = 0.0
+        else:
+            self._pause = min(max(2 * self._pause, _PAUSE_S[0]), _PAUSE_S[1])
+            time.sleep(max(0.0, min(self._pause, self._deadline - now_s())))
+
+    def _check_deadline(self) -> None:
+        if now_s() >= self._deadline:
+            raise DeadlineError(_late(self._party))
 
 
 def _late(party: Party) -> str:

@@ -41,7 +41,9 @@ _VERSION: Final = 1
 _READERS: Final = 2
 _JOBS_MAX: Final = 64  # in one transaction
 _KEYS_CACHED: Final = 1_000_000  # public keys of sessions in use
-_EMPTY_KEEP_S: Final = 86_400.0  # a session without a message
+_EMPTY_KEEP_S: Final = 3_600.0  # a session without a message
+_EMPTY_GRACE_S: Final = 60.0  # where there is no room left, so much
+_EVICTED_MAX: Final = 1_000  # at once
 _TOUCH_S: Final = 3_600  # how exactly the last use is known; saves a page a write
 _SCHEMA: Final = f"""
 PRAGMA page_size = 16384;
@@ -237,10 +239,10 @@ class Store:
             if connection.execute("SELECT 1 FROM sessions WHERE name = ?", (name,)).fetchone():
                 return False
             count = connection.execute("SELECT COUNT(*) FROM sessions").fetchone()[0]
-            if count >= self._settings.sessions_max:
+            if count >= self._settings.sessions_max and not self._evict(connection):
                 limit = self._settings.sessions_max
                 raise Full(f"sessions = {count} is all this relay holds ({limit}): wait until old ones expire")
-            self._grow(len(keys) + ROW_BYTES)
+            self._grow(connection, len(keys) + ROW_BYTES)
             added = connection.execute("INSERT INTO sessions (name, touched) VALUES (?, ?)", (name, int(time.time())))
             connection.execute("INSERT INTO rosters (session, keys) VALUES (?, ?)", (added.lastrowid, keys))
             return True
@@ -282,7 +284,7 @@ class Store:
         if not new:
             return []
         used = self._check_caps(connection, session, new)
-        self._grow(sum(size for _, size in used.values()))
+        self._grow(connection, sum(size for _, size in used.values()))
         connection.executemany(
             "INSERT INTO messages (session, kind, attempt, sender, recipient, size, digest, data) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -331,7 +333,20 @@ class Store:
             raise Full(f"party = {party} {rule}: ask the relay's operator for more")
         return used
 
-    def _grow(self, size: int) -> None:
+    def _evict(self, connection: sqlite3.Connection) -> bool:
+        """Make room by deleting sessions that nobody wrote to: strangers must not keep parties out that way."""
+        statement = (
+            "SELECT id FROM sessions WHERE touched < ? AND NOT EXISTS (SELECT 1 FROM usage WHERE session = id) "
+            "ORDER BY touched LIMIT ?"
+        )
+        found = connection.execute(statement, (int(time.time() - _EMPTY_GRACE_S), _EVICTED_MAX)).fetchall()
+        for (session_id,) in found:
+            self._delete(session_id, connection)
+        return bool(found)
+
+    def _grow(self, connection: sqlite3.Connection, size: int) -> None:
+        while self._total + size > self._settings.store_bytes_max and self._evict(connection):
+            pass
         if self._total + size > self._settings.store_bytes_max:
             rule = f"would be more than all sessions may store ({self._settings.store_bytes_max})"
             raise Full(f"bytes = {self._total + size} {rule}: ask the relay's operator for more, or wait")

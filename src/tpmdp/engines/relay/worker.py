@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import resource
 import sys
-import time
 from typing import Final
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from tpmdp.clock import now_s
 from tpmdp.engines.relay.client import Mailbox, drive
 from tpmdp.errors import TpmdpError
 from tpmdp.protocol.masks import word_type
@@ -31,14 +31,21 @@ def main() -> None:
     vector = np.frombuffer(sys.stdin.buffer.read(terms.words_bytes), dtype=word_type(terms.grid.word))
     identity = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(task["key"]))
     index, deadline_s = int(task["index"]), float(task["deadline_s"])
-    party = Party(terms, index, identity, vector, FreshSecrets())
-    with Mailbox(task["url"], terms, index, identity, time.monotonic() + _IDLE_S + deadline_s) as mailbox:
+    secrets = FreshSecrets()
+
+    def make() -> Party:
+        return Party(terms, index, identity, vector, secrets)
+
+    make()  # refuses bad terms before anything is sent
+    with Mailbox(task["url"], terms, index, identity, now_s() + _IDLE_S + deadline_s) as mailbox:
         try:
             mailbox.connect()
             _write({"ready": index})
             if not sys.stdin.buffer.readline():
                 return  # the engine is gone
-            drive(party, mailbox, time.monotonic() + deadline_s, False, lambda *_: None)
+            party, left = drive(make, mailbox, now_s() + deadline_s)
+            if left:
+                mailbox.post(left)
         except TpmdpError as error:
             _write({"error": str(error), "kind": type(error).__name__})
             return

@@ -24,6 +24,7 @@ _ROWS_MAX: Final = 40  # a longer ledger shows its newest entries only
 _SESSION_SHOWN: Final = 8
 _TEXT_SHOWN: Final = 32
 _WIDE: Final = 100  # columns that the whole table takes
+_NARROW: Final = 72
 
 
 def _number(context: click.Context, option: click.Parameter, text: str | None) -> float | None:
@@ -188,7 +189,9 @@ def _show(opened: Ledger, spent: Spent, newest: list[Entry], console: Console) -
     wide = console.width >= _WIDE
     table.add_column("time (UTC)" if wide else "date", no_wrap=True)
     table.add_column("entry", no_wrap=True)
-    table.add_column("study", overflow="fold", min_width=8)
+    narrow = console.width < _NARROW
+    if not narrow:
+        table.add_column("study", overflow="fold", min_width=8)
     if wide:
         table.add_column("session", no_wrap=True)
         table.add_column("mu", justify="right", no_wrap=True)
@@ -208,7 +211,7 @@ def _show(opened: Ledger, spent: Spent, newest: list[Entry], console: Console) -
         text = escape(shown(entry.study, _TEXT_SHOWN)) if entry.study else ""
         when = entry.time.removesuffix("+00:00").replace("T", " ")
         more = [entry.session[:_SESSION_SHOWN], mu] if wide else []
-        cells = [entry.kind, text, *more, cost, rounded_up(total)]
+        cells = [entry.kind, *([] if narrow else [text]), *more, cost, rounded_up(total)]
         shown_remark = escape(shown(remark, _TEXT_SHOWN)) if remark else ""
         table.add_row(escape(when if wide else when[:10]), *cells, shown_remark)
     table.caption = f"epsilon at today's delta, {spent.limit_delta:g}"

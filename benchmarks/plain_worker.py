@@ -31,8 +31,7 @@ def main() -> None:
             header = (Kind.SUBMIT, 1, index, terms.lead, terms.session, terms.plan_hash)
             mailbox.post([encode(Message(*header, vector.tobytes()), identity)])
         else:
-            seen = missing = terms.count - 1
-            seen = 0
+            seen, missing = 0, terms.count - 1
             while missing:
                 for number, data in mailbox.fetch({Kind.SUBMIT: seen}, 20.0):
                     total += np.frombuffer(decode(data).body, dtype=kind)
@@ -42,6 +41,7 @@ def main() -> None:
     if index == terms.lead:
         sys.stdout.buffer.write(from_words(total, terms.grid.word).astype("<i8").tobytes())
         sys.stdout.buffer.flush()
+    sys.stdin.buffer.read()
 
 
 def write(line: dict[str, object]) -> None:

@@ -190,7 +190,7 @@ class Party:
     def expects(self) -> frozenset[Kind]:
         """Kinds of message that can be used now. Asking for no others keeps a receiver's memory at one vector."""
         kinds = {Kind.KEYS}
-        if self.step == "agree":
+        if self.is_lead and self.step == "agree":
             kinds.add(Kind.AGREE)
         if self.step == "pads":
             kinds.add(Kind.PAD)
@@ -204,7 +204,8 @@ class Party:
     def missing(self) -> int:
         """How many messages are missing before this party can do more than take them in."""
         if self.step in ("agree", "keys"):
-            return 2 * self.terms.count - len(self._agreed) - len(self._attempt.keys)
+            agreements = self.terms.count - len(self._agreed) if self.is_lead else 0
+            return agreements + self.terms.count - len(self._attempt.keys)
         return len(self.waiting_for()) if self.step == "pads" else 1
 
     def waiting_for(self) -> list[int]:
@@ -295,6 +296,8 @@ class Party:
 
     def _on_keys(self, message: Message, digest: bytes) -> list[bytes]:
         sent = self._advance(message.attempt) if message.attempt > self.attempt else []
+        if not self.is_lead:  # a key is signed with the plan hash, too; the lead receiver collects the agreements
+            self._agreed.add(message.sender)
         self._attempt.keys[message.sender] = message.body
         self._attempt.digests[message.sender] = digest
         return sent

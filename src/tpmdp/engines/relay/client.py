@@ -153,7 +153,11 @@ class Mailbox:
         self._answer_max = max(BATCH_MAX, terms.words_bytes + OVERHEAD + 256) + 4096 * FRAME_BYTES
         context = _tls(certificate_authority) if url.startswith("https") else None
         self._pool = httpcore.ConnectionPool(
-            ssl_context=context, max_connections=1, network_backend=_Network(deadline + _GRACE_S), http1=True, http2=False
+            ssl_context=context,
+            max_connections=1,
+            network_backend=_Network(deadline + _GRACE_S),
+            http1=True,
+            http2=False,
         )
 
     def __enter__(self) -> Mailbox:

@@ -102,7 +102,7 @@ class RelayEngine:
     def __init__(self, module: str = "tpmdp.engines.relay.worker", on_go: Callable[[], None] | None = None) -> None:
         self._module, self._on_go = module, on_go
         self.seconds = 0.0  # from the word go to the last party done, for benchmarks
-        self.peak_kib: list[int] = []  # memory of each party's process, for benchmarks
+        self.told: list[dict[str, Any]] = []  # what the processes said, for benchmarks
 
     def run(
         self, terms: Terms, identities: Sequence[Ed25519PrivateKey], vectors: Sequence[Mask], deadline_s: float = 60.0
@@ -127,7 +127,7 @@ class RelayEngine:
                 worker.write(b"go\n")
             told = [_collect(worker, terms, deadline_s + _START_S) for worker in workers]
             self.seconds = time.monotonic() - began
-            self.peak_kib = [int(line.get("peak_kib", 0)) for line, _ in told]
+            self.told = [line for line, _ in told]
         sums = {index: sums for index, (_, sums) in enumerate(told) if sums is not None}
         receipts = frozenset(index for index, (line, _) in enumerate(told) if line["receipt"])
         return Outcome(sums, receipts, tuple(int(line["sent"]) for line, _ in told), guarantee_text(terms))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
 import os
 import queue
 import sqlite3
@@ -477,9 +478,9 @@ def _new_items(connection: sqlite3.Connection, session: Session, items: Sequence
 
 
 def _frames(connection: sqlite3.Connection, numbers: Sequence[int]) -> bytes:
-    statement = "SELECT data FROM messages WHERE number = ?"
-    found = ((number, connection.execute(statement, (number,)).fetchone()) for number in numbers)
-    return b"".join(frame(row[0], number) for number, row in found if row is not None)
+    statement = "SELECT number, data FROM messages WHERE number IN (SELECT value FROM json_each(?)) ORDER BY number"
+    found = connection.execute(statement, (json.dumps(list(numbers)),))
+    return b"".join(frame(data, number) for number, data in found)
 
 
 def _stored_bytes(connection: sqlite3.Connection, key: int | None = None) -> int:

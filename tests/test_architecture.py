@@ -15,7 +15,7 @@ SOURCE = Path(tpmdp.__file__).parent
 # A module may import from modules of its own rank or an earlier one (docs/design: the one-way flow).
 RANKS = [
     {"errors", "progress", "clock"},
-    {"validate", "exact", "files"},
+    {"validate", "exact", "files", "parquet"},
     {"noise.source", "noise.grid"},
     {"noise.kernel"},
     {"noise.discrete_gaussian"},
@@ -45,7 +45,8 @@ RANKS = [
     {"ledger.entry", "ledger.file", "ledger.spending"},
     {"ledger.check"},
     {"ledger.book"},
-    {"release"},
+    {"release", "ledger_secrets"},
+    {"participation"},
     {"embedded"},
     {"baselines", "parties_file", "plan_file"},
     {"report"},

@@ -26,11 +26,12 @@ if TYPE_CHECKING:
     )
     from tpmdp.identity import read_key
     from tpmdp.ledger import Ledger, LedgerError, OverspendError
+    from tpmdp.participation import join
     from tpmdp.planning.certificate import Certificate, Verdict
     from tpmdp.planning.coalition import WorstCoalitions, worst_coalitions
     from tpmdp.planning.plan import Plan, Protection, plan
     from tpmdp.queries.base import Answer
-    from tpmdp.release import PartyRelease, Release, join, run
+    from tpmdp.release import PartyRelease, Release, run
     from tpmdp.spec import Spec
     from tpmdp.study import Study
 
@@ -50,11 +51,12 @@ _HOME = {
     ),
     "identity": ("read_key",),
     "ledger": ("Ledger", "LedgerError", "OverspendError"),
+    "participation": ("join",),
     "planning.certificate": ("Certificate", "Verdict"),
     "planning.coalition": ("WorstCoalitions", "worst_coalitions"),
     "planning.plan": ("Plan", "Protection", "plan"),
     "queries.base": ("Answer",),
-    "release": ("PartyRelease", "Release", "join", "run"),
+    "release": ("PartyRelease", "Release", "run"),
     "spec": ("Spec",),
     "study": ("Study",),
 }

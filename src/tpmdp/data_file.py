@@ -10,12 +10,12 @@ from typing import Final
 
 import numpy as np
 
-from tpmdp.errors import FileError, MissingDependencyError, shown
+from tpmdp.errors import FileError, shown
 from tpmdp.files import readable
+from tpmdp.parquet import read_parquet
 from tpmdp.validate import FloatArray
 
 _SIZE_MAX: Final = 64 << 30
-_GLOB: Final = frozenset("*?[]{}")
 
 
 def read_columns(path: Path, columns: Sequence[str]) -> dict[str, FloatArray]:
@@ -93,17 +93,7 @@ def _number(path: Path, line: int, column: str, text: str) -> float:
 
 
 def _read_parquet(path: Path, columns: list[str]) -> dict[str, FloatArray]:
-    try:
-        import duckdb
-    except ImportError:
-        raise MissingDependencyError("duckdb", "parquet", "to read Parquet files") from None
-    if _GLOB & set(str(path)):
-        raise FileError(path, "has a wildcard in its path", "rename it")
-    try:
-        with duckdb.connect(":memory:") as connection:
-            found = connection.execute("SELECT * FROM read_parquet(?)", [str(path)]).fetchnumpy()
-    except duckdb.Error as error:
-        raise FileError(path, f"is not a readable Parquet file ({shown(str(error))})", "write it anew") from None
+    found = read_parquet(path)
     result = {}
     for column in columns:
         if column not in found:

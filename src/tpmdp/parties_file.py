@@ -13,8 +13,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from tpmdp.errors import FileError, InputError, MissingDependencyError, shown
+from tpmdp.errors import FileError, InputError, shown
 from tpmdp.files import readable
+from tpmdp.parquet import read_parquet
 from tpmdp.progress import Progress
 from tpmdp.spec import Spec, check_names, check_threshold
 from tpmdp.validate import check_delta, check_epsilon, check_sensitivity, parse_float
@@ -22,7 +23,6 @@ from tpmdp.validate import check_delta, check_epsilon, check_sensitivity, parse_
 COLUMNS: Final = ("name", "epsilon", "delta", "sensitivity", "threshold")
 _REQUIRED: Final = ("epsilon", "delta")
 _SIZE_MAX: Final = 4 << 30
-_GLOB: Final = frozenset("*?[]{}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,17 +167,7 @@ def _read_csv(path: Path, progress: Progress | None) -> Parties:
 
 def _read_parquet(path: Path, progress: Progress | None) -> Parties:
     del progress  # DuckDB reads a million rows in well under a second
-    try:
-        import duckdb
-    except ImportError:
-        raise MissingDependencyError("duckdb", "parquet", "to read Parquet files") from None
-    if _GLOB & set(str(path)):
-        raise FileError(path, "has a wildcard in its path", "rename it")
-    try:
-        with duckdb.connect(":memory:") as connection:
-            table = connection.execute("SELECT * FROM read_parquet(?)", [str(path)]).fetchnumpy()
-    except duckdb.Error as error:
-        raise FileError(path, f"is not a readable Parquet file ({shown(str(error))})", "write it anew") from None
+    table = read_parquet(path)
     header = _check_header(path, list(table))
     columns: dict[str, Any] = {}
     names: list[Any] | None = None

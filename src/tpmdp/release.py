@@ -1,4 +1,4 @@
-"""The only orchestrator: reserve, run, settle. For one party among many (`join`) or for all in one process (`run`).
+"""The only orchestrator: reserve, run, settle. Here for all parties in one process; `participation` is one among many.
 
 The charge is durable, together with the noisy vector, before the first message leaves. Whoever resumes a session finds
 that vector in the ledger and sends it again; nobody draws noise twice for one session.
@@ -10,35 +10,33 @@ import hashlib
 import json
 import os
 import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tpmdp.clock import now_s
 from tpmdp.engines.contract import Engine, guarantee_text
 from tpmdp.engines.memory import MemoryEngine
-from tpmdp.engines.relay.wire import frames, join_frames
-from tpmdp.errors import DeadlineError, FileError, InputError, NoNoiseWarning
+from tpmdp.engines.relay.wire import join_frames
+from tpmdp.errors import FileError, InputError, NoNoiseWarning
 from tpmdp.ledger import Charge, Ledger, LedgerError, promise, square_up
 from tpmdp.noise.discrete_gaussian import discrete_gaussian
 from tpmdp.noise.source import NoiseSource, system_source, unexpanded_source
 from tpmdp.protocol.masks import Mask, to_words, word_type
-from tpmdp.protocol.party import KEY_BYTES, Party, ProtocolError, Submitted, check_identity
+from tpmdp.protocol.party import ProtocolError, check_identity
 from tpmdp.protocol.terms import Terms
 from tpmdp.queries.base import Answer, Table
 from tpmdp.study import Study
 from tpmdp.validate import IntArray
 
 if TYPE_CHECKING:
-    from tpmdp.engines.relay.client import Mailbox
+    pass
 
 SALT_BYTES: Final = 32
 _KEPT: Final[tuple[str, ...]] = ("plan", "salt", "data")  # of a settled session, to know it again
-_RESEND_S: Final = 5.0
 
 
 @dataclass(frozen=True)
@@ -118,7 +116,7 @@ def _fingerprint(salt: bytes, encoded: IntArray) -> bytes:
     return hashlib.blake2b(encoded.astype("<i8").tobytes(), key=salt, digest_size=32).digest()
 
 
-def _check_same(study: Study, terms: Terms, encoded: IntArray, kept: Mapping[str, bytes]) -> None:
+def check_same(study: Study, terms: Terms, encoded: IntArray, kept: Mapping[str, bytes]) -> None:
     """A session goes on only with the same plan and data: anything else is a new session with a new charge."""
     remedy = f"set session = {study.session + 1} for a new session, which is charged anew"
     if kept["plan"] != terms.plan_hash:
@@ -142,7 +140,7 @@ def prepare(study: Study, terms: Terms, name: str, table: Table, ledger: Ledger)
     index = study.index(name)
     study.check_terms(terms)
     terms.check(index)
-    encoded = _encode(study, terms, name, table)
+    encoded = encode(study, terms, name, table)
     if ledger.status(terms.session) == "reserved":
         kept: Mapping[str, bytes] = ledger.kept(terms.session)
     else:
@@ -157,12 +155,13 @@ def prepare(study: Study, terms: Terms, name: str, table: Table, ledger: Ledger)
         kept = ledger.reserve(terms.session, study.label, charge_of(terms, index), study.unit, private).private
     if "vector" not in kept:  # another process of this party has just settled it
         raise LedgerError(f"session {terms.session.hex()[:16]}", "is finished", "start a new session")
-    _check_same(study, terms, encoded, kept)
+    check_same(study, terms, encoded, kept)
     vector = np.frombuffer(kept["vector"], dtype=word_type(terms.grid.word))
     return Prepared(terms, index, vector)
 
 
-def _encode(study: Study, terms: Terms, name: str, table: Table) -> IntArray:
+def encode(study: Study, terms: Terms, name: str, table: Table) -> IntArray:
+    """The party's statistic on the grid of the session."""
     index = study.index(name)
     return terms.grid.encode(study.statistic(name, table), float(terms.bounds[index]))
 
@@ -179,154 +178,11 @@ def check_ready(
     index = study.index(name)
     check_identity(terms, index, identity)
     terms.check(index)
-    _encode(study, terms, name, table)
+    encode(study, terms, name, table)
     return terms
 
 
-class LedgerSecrets:
-    """Keys and pads of the attempts, kept in the ledger until the session is settled."""
-
-    def __init__(self, ledger: Ledger, session: bytes) -> None:
-        self._ledger, self._session = ledger, session
-
-    def key(self, attempt: int) -> bytes:
-        """The private key of the attempt."""
-        return self._ledger.keep(self._session, f"key {attempt}", os.urandom(KEY_BYTES))
-
-    def pad(self, attempt: int, other: int, size: int) -> bytes:
-        """The pad shared with a neighbour."""
-        return self._ledger.keep(self._session, f"pad {attempt} {other}", os.urandom(size))
-
-    def forget_pads(self, attempt: int) -> None:
-        """An attempt was given up."""
-        names = self._ledger.kept_names(self._session)
-        self._ledger.discard(self._session, [name for name in names if name.startswith(f"pad {attempt} ")])
-
-    def note_submission(self, attempt: int, submitted: Submitted) -> None:
-        """About to submit: durable before the message leaves."""
-        self._ledger.keep(self._session, f"submitted {attempt}", submitted.lead_key + submitted.digest)
-
-    def submissions(self) -> dict[int, Submitted]:
-        """What was noted, by attempt."""
-        found = {}
-        for name in self._ledger.kept_names(self._session):
-            if name.startswith("submitted "):
-                value = self._ledger.keep(self._session, name, b"")
-                found[int(name.removeprefix("submitted "))] = Submitted(value[:KEY_BYTES], value[KEY_BYTES:])
-        return found
-
-    def last_attempt(self) -> int:
-        """The highest attempt begun."""
-        names = self._ledger.kept_names(self._session)
-        return max((int(name.removeprefix("key ")) for name in names if name.startswith("key ")), default=1)
-
-    def failed_attempt(self) -> int:
-        """The last attempt, if it failed; else 0."""
-        last = self.last_attempt()
-        return last if f"failed {last}" in self._ledger.kept_names(self._session) else 0
-
-    def note_failure(self, attempt: int) -> None:
-        """The next try must use fresh keys."""
-        self._ledger.keep(self._session, f"failed {attempt}", b"1")
-
-    def __repr__(self) -> str:
-        return "LedgerSecrets()"
-
-
-def join(
-    study: Study,
-    name: str,
-    identity: Ed25519PrivateKey,
-    table: Table,
-    ledger: Ledger,
-    relay: str,
-    *,
-    certificate_authority: Path | None = None,
-    watch: Any = None,
-    on_trouble: Callable[[str], None] = lambda _: None,
-    terms: Terms | None = None,
-) -> PartyRelease:
-    """Take part in a study as one party, through a relay; resumes a session that was begun.
-
-    Raises DeadlineError, which names who was missing, when the study's deadline passes.
-    """
-    deadline = now_s() + study.seconds_left()
-    agreed = study.terms() if terms is None else terms
-    if ledger.status(agreed.session) == "settled":
-        return _tell_again(study, agreed, name, identity, table, ledger, relay, certificate_authority)
-    if deadline <= now_s():
-        raise DeadlineError("the deadline of the study has passed: join with a later one")
-    try:
-        return _take_part(
-            study,
-            agreed,
-            name,
-            identity,
-            table,
-            ledger,
-            relay,
-            deadline,
-            certificate_authority,
-            watch,
-            on_trouble,
-        )
-    except LedgerError:
-        if ledger.status(agreed.session) == "settled":  # another process of this party was faster
-            return _tell_again(study, agreed, name, identity, table, ledger, relay, certificate_authority)
-        raise
-
-
-def _take_part(
-    study: Study,
-    terms: Terms,
-    name: str,
-    identity: Ed25519PrivateKey,
-    table: Table,
-    ledger: Ledger,
-    relay: str,
-    deadline: float,
-    certificate_authority: Path | None,
-    watch: Any,
-    on_trouble: Callable[[str], None],
-) -> PartyRelease:
-    from tpmdp.engines.relay.client import Mailbox, drive
-
-    index, secrets = study.index(name), LedgerSecrets(ledger, terms.session)
-    with Mailbox(relay, terms, index, identity, deadline, certificate_authority, on_trouble) as mailbox:
-        mailbox.connect()  # a relay that cannot be used must not cost anything
-        prepared = prepare(study, terms, name, table, ledger)
-
-        def make() -> Party:
-            return Party(terms, index, identity, prepared.vector, secrets, secrets.last_attempt())
-
-        try:
-            party, left = drive(make, mailbox, deadline, secrets.failed_attempt(), watch or (lambda *_: None))
-        except DeadlineError as error:
-            secrets.note_failure(getattr(error, "attempt", secrets.last_attempt()))
-            raise
-        # Settled first: whatever happens to us now, a later call finds what the others are still to get.
-        sent = mailbox.bytes_sent + sum(map(len, left))
-        told = _settle(study, terms, party.index, party.result, party.attempt, sent, ledger, left)
-        return replace(told, note=_send(mailbox, left))
-
-
-def _send(mailbox: Mailbox, messages: list[bytes]) -> str:
-    """Send the answers of a session that is settled; what to do if that fails, or nothing."""
-    from tpmdp.engines.relay.client import RelayChangedError, RelayError
-
-    while True:
-        try:
-            mailbox.post(messages)
-            return ""
-        except RelayChangedError:
-            continue
-        except (DeadlineError, RelayError) as error:
-            return (
-                f"the others may not have their answers and receipts yet ({error}); the same command sends them again"
-            )
-
-
-def _settle(
+def settle(
     study: Study,
     terms: Terms,
     index: int,
@@ -336,19 +192,20 @@ def _settle(
     ledger: Ledger,
     outbox: list[bytes],
 ) -> PartyRelease:
+    """Note the end of a session in the ledger, with what a later call needs to tell it again; erase the noise."""
     if result is None and terms.spec.receivers[index]:
         raise ProtocolError(f"{terms.spec.name(index)} is a receiver and got no answer: run the same command again")
     answers = None if result is None else tuple(study.answers(terms, result))
     told = _party_release(terms, index, answers, attempt, sent)
     kept = ledger.kept(terms.session)
     if ledger.status(terms.session) == "settled":  # another process of this party was faster
-        return _with_ledger(told, ledger)
+        return with_ledger(told, ledger)
     keep = {name: kept[name] for name in _KEPT}
     keep["told"] = json.dumps(asdict(told)).encode()
     if outbox:
         keep["outbox"] = join_frames(outbox)
     ledger.settle(terms.session, "receipt" if answers is None else "answer", keep)
-    return _with_ledger(told, ledger)
+    return with_ledger(told, ledger)
 
 
 def _party_release(
@@ -361,37 +218,11 @@ def _party_release(
     return PartyRelease(name, answers, guarantee_text(terms), epsilon, delta, None, None, sent, attempt)
 
 
-def _with_ledger(told: PartyRelease, ledger: Ledger, again: bool = False) -> PartyRelease:
+def with_ledger(told: PartyRelease, ledger: Ledger, again: bool = False) -> PartyRelease:
+    """The same with what the ledger says now."""
     spent = ledger.spent()
     fields = {**vars(told), "spent": spent.epsilon, "left": spent.left, "again": again}
     return PartyRelease(**fields)
-
-
-def _tell_again(
-    study: Study,
-    terms: Terms,
-    name: str,
-    identity: Ed25519PrivateKey,
-    table: Table,
-    ledger: Ledger,
-    relay: str,
-    certificate_authority: Path | None,
-) -> PartyRelease:
-    """What a finished session gave. The lead receiver sends the others theirs again: the relay may have lost them."""
-    from tpmdp.engines.relay.client import Mailbox
-
-    kept = ledger.kept(terms.session)
-    _check_same(study, terms, _encode(study, terms, name, table), kept)
-    fields = json.loads(kept["told"])
-    if fields["answers"] is not None:
-        fields["answers"] = tuple(Answer(**answer) for answer in fields["answers"])
-    told = _with_ledger(PartyRelease(**fields), ledger, again=True)
-    if "outbox" in kept:
-        messages = [data for _, data in frames(kept["outbox"])]
-        deadline = now_s() + _RESEND_S
-        with Mailbox(relay, terms, study.index(name), identity, deadline, certificate_authority) as mailbox:
-            told = replace(told, note=_send(mailbox, messages))
-    return told
 
 
 def run(
@@ -430,7 +261,7 @@ def run(
         if ledgers is not None:
             vectors.append(prepare(study, terms, name, table, ledgers[name]).vector)
         else:
-            vectors.append(noisy_vector(terms, index, _encode(study, terms, name, table), noise_source(terms)))
+            vectors.append(noisy_vector(terms, index, encode(study, terms, name, table), noise_source(terms)))
     used: Engine = engine or MemoryEngine()
     left = max(1.0, study.seconds_left())
     outcome = used.run(terms, identities, vectors, left)
@@ -438,7 +269,7 @@ def run(
     for index, name in enumerate(names):
         result, sent = outcome.sums.get(index), outcome.bytes_sent[index]
         if ledgers is not None:
-            one = _settle(study, terms, index, result, 1, sent, ledgers[name], [])
+            one = settle(study, terms, index, result, 1, sent, ledgers[name], [])
         else:
             answers = None if result is None else tuple(study.answers(terms, result))
             one = _party_release(terms, index, answers, 1, sent)

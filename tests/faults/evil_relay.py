@@ -111,7 +111,10 @@ class TarPit:
         if not is_get or self.requests < 3:  # let the party in, so that it waits for messages
             connection.sendall(b"HTTP/1.1 200 OK\r\n" + nonce + b"content-length: 0\r\n\r\n")
             return
-        if self.mode == "nothing at once":
+        if self.mode == "a new nonce each time":
+            nonce = b"tpmdp-nonce: %064x\r\n" % self.requests
+            connection.sendall(b"HTTP/1.1 401 Unauthorized\r\n" + nonce + b"content-length: 0\r\n\r\n")
+        elif self.mode == "nothing at once":
             connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
         elif self.mode == "80,000 frames":
             body = bytes(12) * 80_000

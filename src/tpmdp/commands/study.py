@@ -83,8 +83,8 @@ def join(
     from tpmdp.data_file import read_columns
     from tpmdp.engines.relay.client import check_url
     from tpmdp.identity import read_key
+    from tpmdp.participation import join as take_part
     from tpmdp.release import check_ready, open_or_create_ledger
-    from tpmdp.release import join as take_part
 
     if end_with_stdin:
         hold_lifeline()

@@ -148,6 +148,7 @@ class Mailbox:
         self._token = ""
         self._nonce = b""
         self._forgotten = False
+        self._changes = 0
         self.bytes_sent = 0
         self._path = f"/v1/sessions/{terms.session.hex()}"
         self._answer_max = max(BATCH_MAX, terms.words_bytes + OVERHEAD + 256) + 4096 * FRAME_BYTES
@@ -226,10 +227,14 @@ class Mailbox:
                     continue
             if pause == _PAUSE_S[0]:
                 self._on_trouble(problem)
-            if now_s() + pause > self._deadline:
-                raise DeadlineError(f"the relay could not be used before the deadline ({problem}): check its address")
-            time.sleep(pause)
+            self._sleep(pause, problem)
             pause = min(2 * pause, _PAUSE_S[1])
+
+    def _sleep(self, pause: float, problem: str) -> None:
+        """Wait before the next try, unless that would be too late."""
+        if now_s() + pause > self._deadline:
+            raise DeadlineError(f"the relay could not be used before the deadline ({problem}): check its address")
+        time.sleep(pause)
 
     def _introduce(self) -> str:
         """Tell the relay who takes part; answers what went wrong, or nothing."""
@@ -252,6 +257,8 @@ class Mailbox:
         changed = self._forgotten or (self._nonce != b"" and self._nonce != nonce)
         self._nonce, self._forgotten = nonce, False
         if changed:
+            self._changes += 1  # one that changes all the time must not keep us busy
+            self._sleep(min(_PAUSE_S[0] * 2**self._changes, _PAUSE_S[1]), "it is started anew again and again")
             raise RelayChangedError("the relay was started anew")
 
     def _exchange(self, method: str, path: str, content: bytes, wait_s: float = 0.0) -> tuple[int, bytes, bytes]:

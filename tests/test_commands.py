@@ -144,6 +144,9 @@ def test_a_live_table_is_shown_on_a_terminal(state: Path, tmp_path: Path) -> Non
         (["relay", "--port", "0", "--store", "no/relay.sqlite"], "does not exist"),
         (["relay", "--study", "no.toml"], "does not exist"),
         (["ledger", "show", "no.ledger"], "does not exist"),
+        (["ledger", "export", "no.ledger", "--out", "a.xlsx"], "must end in .csv"),
+        (["ledger", "limit", "no.ledger", "--epsilon", "1e400"], "not a number in range"),
+        (["keygen", "all"], "meaning of its own"),
         (["ledger", "create", "a", "--party", "p", "--epsilon", "-1", "--delta", "1e-6"], "epsilon"),
     ],
 )

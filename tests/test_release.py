@@ -164,7 +164,7 @@ def test_a_session_draws_its_noise_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [({"queries": [{"name": "o", "kind": "count", "column": "age", "at_least": 99}]}, "another plan, query or party")],
+    [({"queries": [{"name": "o", "kind": "count", "column": "age", "at_least": 99}]}, "another plan or query")],
 )
 def test_a_changed_study_under_the_same_number_is_refused(tmp_path: Path, changes: Any, message: str) -> None:
     with Ledger.create(tmp_path / "a.ledger", "north", 10.0, 1e-6) as ledger:

@@ -301,7 +301,7 @@ def test_columns_are_read_from_csv_and_parquet(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="has no column years"):
         read_columns(parquet, ["years"])
     duckdb.sql("SELECT NULL::DOUBLE AS days").write_parquet(str(parquet))
-    with pytest.raises(FileError, match="row 1 has a days"):
+    with pytest.raises(FileError, match="row 1 has no finite number in column days"):
         read_columns(parquet, ["days"])
 
 
@@ -310,8 +310,10 @@ def test_columns_are_read_from_csv_and_parquet(tmp_path: Path) -> None:
     [
         (b"age\n1,2\n", "line 2 has 2 values for 1 columns"),
         (b"age,age\n1,2\n", "twice"),
-        (b"age\ninf\n", "line 2 has a age that is not a finite number"),
-        (b"age\n1_0\n", "not a finite number"),
+        (b"age\ninf\n", "line 2 has no finite number in column age"),
+        (b"age\n1_0\n", "no finite number"),
+        (b"", "is empty"),
+        (b"age;days\n1;2\n", "separate with commas"),
         (b'age\n"1\n', "not valid CSV"),
         (b"age\n\xff\n", "UTF-8"),
         (b"Age\n1\n", "has no column age"),

@@ -200,7 +200,8 @@ def main(arguments: list[str] | None = None) -> None:
     except click.exceptions.NoArgsIsHelpError as error:
         _fail(error.format_message(), 2, one_line=False)
     except click.ClickException as error:
-        _fail(f"{error.format_message()} See tpmdp --help.", 2)
+        where = "tpmdp" if getattr(error, "ctx", None) is None else error.ctx.command_path  # type: ignore[attr-defined]
+        _fail(f"{error.format_message().rstrip('.')}. See {where} --help.", 2)
     except (click.Abort, KeyboardInterrupt):
         _fail("interrupted", 130)
     except _Stopped as stopped:

@@ -51,6 +51,10 @@ def find_records(folder: Path, name: str) -> Path:
 
 
 def _missing(path: Path, column: str, header: Sequence[str]) -> FileError:
+    if not header:
+        return FileError(path, "is empty", "give a line of column names, then one line a record")
+    if len(header) == 1 and ";" in header[0]:
+        return FileError(path, f"has no column {shown(column)} (it has {shown(header[0])})", "separate with commas")
     return FileError(path, f"has no column {shown(column)} (it has {shown(', '.join(header))})", "add it")
 
 
@@ -87,7 +91,7 @@ def _number(path: Path, line: int, column: str, text: str) -> float:
         if "_" in text or not math.isfinite(number):
             raise ValueError
     except ValueError:
-        problem = f"line {line} has a {shown(column)} that is not a finite number"  # the value itself is private
+        problem = f"line {line} has no finite number in column {shown(column)}"  # the value itself is private
         raise FileError(path, problem, "correct the record, or remove it and lower `records` in the study") from None
     return number
 
@@ -104,7 +108,7 @@ def _read_parquet(path: Path, columns: list[str]) -> dict[str, FloatArray]:
         plain = values.astype(np.float64)
         bad = np.ma.getmaskarray(found[column]) | ~np.isfinite(plain)
         if bad.any():
-            problem = f"row {int(np.argmax(bad)) + 1} has a {shown(column)} that is not a finite number"
+            problem = f"row {int(np.argmax(bad)) + 1} has no finite number in column {shown(column)}"
             raise FileError(path, problem, "correct the record, or remove it and lower `records` in the study")
         result[column] = plain
     return result

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tpmdp.errors import FileError, InputError
 from tpmdp.files import check_output, readable
+from tpmdp.spec import RESERVED_NAMES
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", re.ASCII)  # safe as a file name on every system
 _PREFIX: Final = "ed25519:"
@@ -33,6 +34,8 @@ def check_name(field: str, name: object) -> str:
         ...
     tpmdp.errors.InputError: party = ../x must be letters, digits, _ . - and start with a letter or digit: rename it
     """
+    if isinstance(name, str) and name.casefold() in RESERVED_NAMES:
+        raise InputError(field, name, "has a meaning of its own", "choose another name")
     if not isinstance(name, str) or not NAME.fullmatch(name) or name.endswith("."):
         rule = "must be letters, digits, _ . - and start with a letter or digit"
         raise InputError(field, name, rule, "rename it")

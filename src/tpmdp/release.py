@@ -120,9 +120,9 @@ def check_same(study: Study, terms: Terms, encoded: IntArray, kept: Mapping[str,
     """A session goes on only with the same plan and data: anything else is a new session with a new charge."""
     remedy = f"set session = {study.session + 1} for a new session, which is charged anew"
     if kept["plan"] != terms.plan_hash:
-        raise InputError("study", study.label, "was begun with another plan, query or party set", remedy)
+        raise InputError("session", study.label, "was begun with another plan or query", remedy)
     if kept["data"] != _fingerprint(kept["salt"], encoded):
-        raise InputError("data", study.label, "was begun with other data", remedy)
+        raise InputError("session", study.label, "was begun with other data", remedy)
 
 
 def check_room(study: Study, terms: Terms, index: int, ledger: Ledger) -> None:

@@ -89,6 +89,7 @@ def print_releases(study: Study, told: Sequence[PartyRelease], console: Console)
     table = answer_table(told)
     if table is not None:
         console.print(table)
+    console.print()
     console.print(party_table(study, told, console.width))
     console.print(escape(f"Guarantee: {told[0].guarantee}."))
     if len(study.receivers) < len(study.members):

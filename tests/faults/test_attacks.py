@@ -285,10 +285,10 @@ def test_a_wrong_key_or_party_is_refused_before_anything_is_charged(tmp_path: Pa
     ("text", "message"),
     [
         ("age\n70\n20\n66\n", "must be the number the study states (4)"),
-        ("age\n70\n20\n66\nabc\n", "line 5 has a age that is not a finite number"),
-        ("age\n70\n20\n66\nnan\n", "not a finite number"),
+        ("age\n70\n20\n66\nabc\n", "line 5 has no finite number in column age"),
+        ("age\n70\n20\n66\nnan\n", "no finite number"),
         ("years\n70\n20\n66\n41\n", "has no column age"),
-        ("", "has no column age"),
+        ("", "is empty"),
     ],
 )
 def test_bad_data_is_refused_before_anything_is_charged(tmp_path: Path, text: str, message: str) -> None:

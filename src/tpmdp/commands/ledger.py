@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tpmdp.ledger import Entry, Ledger, Spent
 
 _FILE: Final = click.Path(path_type=Path, readable=False)  # our own reader words the errors
+_EXPORTS: Final = (".csv", ".jsonl", ".json")
 _ROWS_MAX: Final = 40  # a longer ledger shows its newest entries only
 _SESSION_SHOWN: Final = 8
 _TEXT_SHOWN: Final = 32
@@ -118,6 +119,8 @@ def export(file: Path, out: Path | None) -> None:
         check_output(out)
         if os.path.realpath(out) == os.path.realpath(file) or (file.exists() and out.exists() and out.samefile(file)):
             raise InputError("--out", str(out), "is the ledger itself", "choose another name")
+        if out.suffix.lower() not in _EXPORTS:
+            raise InputError("--out", str(out), f"must end in {', '.join(_EXPORTS)}", "rename it")
     with Ledger.open(file) as opened:
         if out is None:
             for row in opened.export():

@@ -113,7 +113,8 @@ def check_identity(terms: Terms, index: int, identity: Ed25519PrivateKey) -> Non
     """Refuse a key that is not the one the terms list for the party."""
     if terms.roster[index] != identity.public_key().public_bytes_raw():
         remedy = "use the key file whose public key the study lists"
-        raise InputError("key", f"of {terms.spec.name(index)}", "does not fit its public key in the study", remedy)
+        field = f"key of {terms.spec.name(index)}"
+        raise InputError(field, "(not shown)", "does not fit its public key in the study", remedy)
 
 
 @dataclass(eq=False, repr=False)

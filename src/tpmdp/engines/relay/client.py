@@ -8,9 +8,11 @@ cookies, follows no redirects, asks no proxy, and lets us put the deadline into 
 
 from __future__ import annotations
 
+import json
 import ssl
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NoReturn
 from urllib.parse import urlsplit
@@ -31,6 +33,7 @@ from tpmdp.engines.relay.wire import (
     make_token,
 )
 from tpmdp.errors import DeadlineError, FileError, InputError, TpmdpError, shown
+from tpmdp.files import readable
 from tpmdp.protocol.messages import MESSAGE_MAX, OVERHEAD, Kind, MessageError, decode
 from tpmdp.protocol.party import Early, Party
 from tpmdp.protocol.terms import Terms
@@ -40,6 +43,7 @@ _TIMEOUT_S: Final = 10.0
 _ALL_WAIT_S: Final = 2.0
 _GRACE_S: Final = 2.0  # past the deadline, for an answer that is due at the deadline
 _ERROR_SHOWN: Final = 300
+_AUTHORITY_MAX: Final = 16 << 20
 _AGAIN: Final = (401, 404, 408, 429, 500, 502, 503, 504, 507)  # may be better next time
 _FAILURES: Final = (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError)
 
@@ -293,7 +297,8 @@ def _tls(authority: Path | None) -> ssl.SSLContext:
     context = ssl.create_default_context()
     if authority is not None:
         try:
-            context.load_verify_locations(cafile=authority)
+            with readable(authority, _AUTHORITY_MAX):
+                context.load_verify_locations(cafile=authority)
         except (OSError, ssl.SSLError):
             raise FileError(authority, "holds no certificates", "give the relay's certificate as PEM") from None
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -314,6 +319,8 @@ def _refuse(status: int, body: bytes) -> NoReturn:
             "use the ledger the session was begun with, or a new session"
         )
     text = body[: 4 * _ERROR_SHOWN].decode("utf-8", "replace")
+    with suppress(ValueError, KeyError, TypeError):
+        text = str(json.loads(text)["error"])
     raise RelayError(f"the relay refused ({status}: {shown(text, _ERROR_SHOWN)}): ask its operator")
 
 

@@ -9,8 +9,9 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 
@@ -20,23 +21,29 @@ from tpmdp.files import readable
 from tpmdp.identity import check_name, parse_public, public_key_text
 from tpmdp.planning.grid_plan import GridPlan, plan_on_grid
 from tpmdp.protocol.terms import GUARANTEES, Guarantee, Terms, hash_label, session_id
-from tpmdp.queries.base import Answer, Query, Table
+from tpmdp.queries.base import Answer, Query, Table, Unit
 from tpmdp.queries.count import Count
+from tpmdp.queries.histogram import Histogram
 from tpmdp.queries.mean import Mean
+from tpmdp.queries.sum import Sum
+from tpmdp.queries.variance import Variance
 from tpmdp.spec import Spec
 from tpmdp.validate import FloatArray, IntArray, parse_float
 
-Unit = Literal["record", "party"]
 UNITS: Final = ("record", "party")
 RECORDS_MAX: Final = 1 << 40
 SESSION_MAX: Final = 1_000_000
+BINS_MAX: Final = 1_000_000
 _SIZE_MAX: Final = 16 << 20
 _NAME_MAX: Final = 100
 _DURATION: Final = re.compile(r"(\d{1,6})([smhd])", re.ASCII)
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _KINDS: Final[dict[str, tuple[type[Any], tuple[str, ...], tuple[str, ...]]]] = {  # class, required, optional keys
     "count": (Count, ("column",), ("at_least", "below")),
+    "histogram": (Histogram, ("column", "edges"), ()),
     "mean": (Mean, ("column", "low", "high"), ()),
+    "sum": (Sum, ("column", "low", "high"), ()),
+    "variance": (Variance, ("column", "low", "high"), ()),
 }
 
 
@@ -157,10 +164,7 @@ class Study:
 
     def spec(self) -> Spec:
         """Budgets and sensitivities. Substitution of one record, or of all records of a party."""
-        joint = math.sqrt(len(self.queries)) * (1 + 2.0**-50)
-        records = np.array([member.records for member in self.members], dtype=np.float64)
-        each = np.minimum(records, 1.0) if self.unit == "record" else records
-        sensitivity = each * joint if len(self.queries) > 1 else each
+        sensitivity = [self._sensitivity(member.records) for member in self.members]
         return Spec(
             epsilon=[member.epsilon for member in self.members],
             delta=[member.delta for member in self.members],
@@ -169,6 +173,11 @@ class Study:
             receivers=list(self.receivers),
             names=[member.name for member in self.members],
         )
+
+    def _sensitivity(self, records: int) -> float:
+        """Of the joint vector, rounded up: the root of the sum of squares."""
+        each = [query.sensitivity(self.unit, records) for query in self.queries]
+        return each[0] if len(each) == 1 else math.hypot(*each) * (1 + 2.0**-50)
 
     def bounds(self) -> FloatArray:
         """The largest absolute value of any entry, by party."""
@@ -283,8 +292,15 @@ def _check_column(name: str, column: str, table: Table, records: int) -> FloatAr
 
 
 def _describe(query: Query) -> dict[str, Any]:
-    fields = {key: value.hex() if isinstance(value, float) else value for key, value in vars(query).items()}
+    fields = {key: _exact(value) for key, value in vars(query).items()}
     return {"kind": type(query).__name__.lower(), **fields}
+
+
+def _exact(value: Any) -> Any:
+    """Floats in hexadecimal, for the canonical text."""
+    if isinstance(value, tuple):
+        return [_exact(entry) for entry in value]
+    return value.hex() if isinstance(value, float) else value
 
 
 def _toml(value: Any) -> str:
@@ -292,6 +308,8 @@ def _toml(value: Any) -> str:
         return json.dumps(public_key_text(value))
     if isinstance(value, datetime):
         return value.isoformat()
+    if isinstance(value, tuple | list) and not all(isinstance(entry, str) for entry in value):
+        return "[" + ", ".join(map(_toml, value)) + "]"
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str | list) else repr(value)
 
 
@@ -375,6 +393,8 @@ def _query(entry: dict[str, Any]) -> Query:
     for key in (*required, *optional):
         if key == "column":
             fields[key] = _title(f"column of {fields['name']}", entry[key])
+        elif key == "edges":
+            fields[key] = _edges(f"edges of {fields['name']}", entry[key])
         elif key in entry:
             fields[key] = _number(f"{key} of {fields['name']}", entry[key])
     _check_range(kind, fields)
@@ -382,14 +402,25 @@ def _query(entry: dict[str, Any]) -> Query:
     return made
 
 
+def _edges(field: str, value: Any) -> tuple[float, ...]:
+    if not isinstance(value, list) or not 2 <= len(value) <= BINS_MAX + 1:
+        raise InputError(field, _written(value), f"must be a list of 2 to {BINS_MAX + 1} numbers", "list the edges")
+    edges = tuple(_number(field, entry) for entry in value)
+    if not all(low < high for low, high in pairwise(edges)):
+        raise InputError(field, _written(value), "must rise", "sort them, each once")
+    return edges
+
+
 def _check_range(kind: str, fields: dict[str, Any]) -> None:
     field = f"bounds of {fields['name']}"
-    if kind == "mean":
+    if "low" in fields:
         low, high = fields["low"], fields["high"]
         widest = max(abs(low), abs(high))
         if not (math.isfinite(widest) and 0 < high - low <= 1e300 and high - low >= 1e-9 * widest):
             remedy = "give public bounds, low less than high, not too close for their size"
             raise InputError(field, f"{low!r} to {high!r}", "must be a finite range", remedy)
+        return
+    if kind != "count":
         return
     least, below = fields.get("at_least", -math.inf), fields.get("below", math.inf)
     if not least < below or least == math.inf or below == -math.inf:

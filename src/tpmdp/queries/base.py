@@ -1,19 +1,30 @@
 """What every query declares. All statistics are sums of one vector a record.
 
-A query scales its vectors so that replacing one record moves the local statistic by at most 1 in L2 norm; several
-queries in one study are then one vector with joint sensitivity sqrt(number of queries).
+Replacing one record (unit "record") or all records of a party (unit "party") moves the local statistic by at most the
+declared sensitivity in L2 norm, exactly: not up to floating-point errors. Queries scale their entries to about 1, so
+that several in one study are one vector with equal noise, whose joint sensitivity is the root of the sum of squares.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 from tpmdp.validate import FloatArray
 
 Z_95: Final = 1.959963984540054  # 97.5 % quantile of the standard normal distribution
 Table = Mapping[str, FloatArray]  # columns of equal length
+Unit = Literal["record", "party"]
+
+
+def units_of(unit: Unit, records: int) -> int:
+    """How many records may change at once.
+
+    >>> units_of("record", 9), units_of("party", 9), units_of("record", 0)
+    (1, 9, 0)
+    """
+    return min(records, 1) if unit == "record" else records
 
 
 @dataclass(frozen=True)
@@ -52,6 +63,9 @@ class Query(Protocol):
 
     def statistic(self, table: Table) -> FloatArray:
         """A party's sum over its records."""
+
+    def sensitivity(self, unit: Unit, records: int) -> float:
+        """How far the statistic of a party with so many records can move, in L2 norm."""
 
     def bound(self, records: int) -> float:
         """The largest absolute value of an entry of the statistic of this many records."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tpmdp.queries.base import Answer, Table
+from tpmdp.queries.base import Answer, Table, Unit, units_of
 from tpmdp.validate import FloatArray
 
 
@@ -35,6 +35,10 @@ class Count:
         """How many of the party's records are in the range."""
         values = table[self.column]
         return np.array([np.count_nonzero((values >= self.at_least) & (values < self.below))], dtype=np.float64)
+
+    def sensitivity(self, unit: Unit, records: int) -> float:
+        """Each record counts once."""
+        return float(units_of(unit, records))
 
     def bound(self, records: int) -> float:
         """All of them."""

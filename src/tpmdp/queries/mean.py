@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tpmdp.queries.base import Answer, Table
+from tpmdp.queries.base import Answer, Table, Unit, units_of
+from tpmdp.queries.shares import exact_total, shares_of
 from tpmdp.validate import FloatArray
 
 
@@ -31,18 +32,12 @@ class Mean:
         return (self.column,)
 
     def statistic(self, table: Table) -> FloatArray:
-        """Sum of clipped values as shares of the range, from its middle: each in [-1/2, 1/2].
+        """Sum of clipped values as shares of the range, from its middle."""
+        return np.array([exact_total(shares_of(table[self.column], self.low, self.high))])
 
-        Shares become whole multiples of a power of two small enough that the sum is exact: a floating-point sum would
-        let one record move it by a little more than its share. They are rounded up or down by a dither that depends on
-        the record's place only, so that the errors of many records do not add up.
-        """
-        clipped = np.clip(table[self.column], self.low, self.high)
-        shares = np.clip((clipped - self.low) / (self.high - self.low) - 0.5, -0.5, 0.5)
-        scale = 2.0 ** (52 - len(shares).bit_length())
-        dither = np.random.default_rng(0).random(len(shares))  # public
-        whole = np.clip(np.floor(shares * scale + dither), -scale / 2, scale / 2).astype(np.int64)
-        return np.array([whole.sum() / scale], dtype=np.float64)
+    def sensitivity(self, unit: Unit, records: int) -> float:
+        """A record moves the sum by at most the whole range, which is 1."""
+        return float(units_of(unit, records))
 
     def bound(self, records: int) -> float:
         """All values at one end of the range."""

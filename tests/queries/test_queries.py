@@ -78,7 +78,7 @@ def test_without_noise_answers_are_those_of_numpy() -> None:
     column = random.normal(3.0, 4.0, 10_001)
     clipped = np.clip(column, -2.0, 8.0)
     table = {"x": column}
-    truth: dict[Any, list[float]] = {
+    truth: dict[Any, list[Any]] = {
         Count("c", "x", at_least=3.0): [np.count_nonzero(column >= 3)],
         Mean("m", "x", -2.0, 8.0): [clipped.mean()],
         Sum("s", "x", -2.0, 8.0): [clipped.sum()],

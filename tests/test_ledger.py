@@ -771,6 +771,14 @@ def test_files_that_are_no_ledger_give_one_line(tmp_path: Path) -> None:
         assert one_line(refused.value).startswith(str(file))
 
 
+def test_a_ledger_whose_maker_was_killed_between_link_and_unlink_can_be_used(tmp_path: Path) -> None:
+    Ledger.create(tmp_path / "a", "north", 1.0, 1e-6).close()
+    os.link(tmp_path / "a", tmp_path / ".tpmdp-x.ledger")
+    with Ledger.open(tmp_path / "a") as ledger:
+        ledger.verify()
+    assert os.listdir(tmp_path) == ["a"]
+
+
 def test_create_never_replaces_and_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "a"
     file.write_text("mine")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from tpmdp.ledger import Ledger
+from tpmdp.ledger import Ledger, LedgerError
 from tpmdp.protocol.party import KEY_BYTES, Submitted
 
 
@@ -19,7 +19,10 @@ class LedgerSecrets:
         return self._ledger.keep(self._session, f"key {attempt}", os.urandom(KEY_BYTES))
 
     def pad(self, attempt: int, other: int, size: int) -> bytes:
-        """The pad shared with a neighbour."""
+        """The pad shared with a neighbour; never drawn anew for an attempt that another process has given up."""
+        if self.last_attempt() > attempt:
+            problem = "has gone on to a later attempt in another process of this party"
+            raise LedgerError(f"session {self._session.hex()[:16]}", problem, "run the same command again")
         return self._ledger.keep(self._session, f"pad {attempt} {other}", os.urandom(size))
 
     def forget_pads(self, attempt: int) -> None:

@@ -22,7 +22,7 @@ from tpmdp.queries.base import Answer, Table
 from tpmdp.release import PartyRelease, check_same, encode, prepare, settle, with_ledger
 from tpmdp.study import Study
 
-_RESEND_S: Final = 5.0
+_RESEND_S: Final = 30.0
 
 
 def join(

@@ -119,6 +119,23 @@ def test_an_answer_to_the_first_attempt_reaches_a_party_that_was_killed_in_its_s
         consortium.check_ledgers()
 
 
+@pytest.mark.parametrize("step", ["before:Ledger.discard:1", "after:Ledger.discard:1"])
+def test_a_party_killed_while_it_gives_up_an_attempt_keeps_its_pads_straight(tmp_path: Path, step: str) -> None:
+    """Statistical mode: pads are forgotten only after the next attempt's key is kept."""
+    with Consortium(tmp_path, "statistical") as consortium:
+        consortium.relay()
+        others = [consortium.join(name, "--deadline", "12s") for name in ("north", "south")]
+        late = consortium.join("lab", harm=("kill:before:Mailbox.post:2",))  # keys and agreement, nothing more
+        late.communicate(timeout=100)
+        assert [ended(process).code for process in others] == [3, 3]
+        killed = consortium.join("north", harm=(f"kill:{step}",))
+        killed.communicate(timeout=100)
+        assert killed.returncode == -signal.SIGKILL
+        told = {name: ended(process) for name, process in zip(NAMES, consortium.join_all(), strict=True)}
+        check_answers(told, consortium.study)
+        consortium.check_ledgers()
+
+
 @pytest.mark.parametrize("moment", ["agree", "submit"])
 def test_a_relay_replaced_by_an_empty_one_gets_everything_again(tmp_path: Path, moment: str) -> None:
     with Consortium(tmp_path) as consortium:

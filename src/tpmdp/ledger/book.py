@@ -78,9 +78,13 @@ def _settled_status(path: Path) -> os.stat_result:
     for _ in range(20):
         status = path.stat()
         if status.st_nlink == 1:
-            break
+            return status
         time.sleep(0.05)
-    return status
+    for other in path.parent.glob(".tpmdp-*.ledger"):  # left by a process that was killed while it made the ledger
+        with suppress(OSError):
+            if other.samefile(path):
+                other.unlink()
+    return path.stat()
 
 
 def _key(session: bytes) -> str:

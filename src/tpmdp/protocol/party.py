@@ -374,8 +374,9 @@ class Party:
         return _Attempt(number, own, self._vector.copy())
 
     def _advance(self, number: int) -> list[bytes]:
-        self._secrets.forget_pads(self.attempt)
+        given_up = self.attempt
         self._attempt = self._new_attempt(number)
+        self._secrets.forget_pads(given_up)  # not before the new key is kept: a crash must not bring the old one back
         return self._announce()
 
     def _announce(self) -> list[bytes]:
@@ -421,7 +422,9 @@ class Party:
         attempt.total = self._vector[:0]
         data = self._sealed(Kind.SUBMIT, terms.lead, content)
         attempt.submitted = digest_of(data)
-        self._submitted[attempt.number] = Submitted(attempt.keys[terms.lead], attempt.submitted)
+        submitted = Submitted(attempt.keys[terms.lead], attempt.submitted)
+        if self._submitted.setdefault(attempt.number, submitted) != submitted:
+            raise ProtocolError("somebody sent two kinds of keys in this attempt: stop, and start a new session")
         self._secrets.note_submission(attempt.number, self._submitted[attempt.number])
         return [data]
 

@@ -379,15 +379,16 @@ class _Drive:
             if least > 1:  # all of them at once costs one request; a new attempt must not wait for that long
                 wait_s = min(wait_s, _ALL_WAIT_S)
             batch = mailbox.fetch({kind: self._seen[kind] for kind in party.expects}, wait_s, least)
-            if looking and not batch:  # all that was left of the failed attempt is seen, and it did not finish
-                looking = False
-                mailbox.post(party.retry() if party.attempt == failed else [])
-                continue
             left = self._deliver(batch)
+            if looking and left is None and not self._progress:
+                looking = False  # all that was left of the failed attempt is seen, and it did not finish
+                if party.attempt == failed:
+                    mailbox.post(party.retry())
+                continue
             self._watch(party, mailbox.bytes_sent)
             if left is not None:
                 return left
-            self._rest(now_s() - began < min(wait_s, _PAUSE_S[0]))
+            self._rest(now_s() - began < _PAUSE_S[0])
 
     def _deliver(self, batch: list[tuple[int, bytes]]) -> list[bytes] | None:
         """Hand over a batch; what is left to send once the party is done."""
@@ -399,9 +400,10 @@ class _Drive:
             except MessageError:
                 continue  # no honest relay stores this
             attempt = party.attempt
+            fresh = number > self._seen[kind]
             try:
                 out = party.receive(data)
-                self._progress = True
+                self._progress |= fresh
             except MessageError:
                 out = []  # not signed by the party it names, or of another session
             except Early:

@@ -146,3 +146,20 @@ def test_no_data_costs_nothing() -> None:
     terms = Terms.of("x", plan_on_grid(spec, 1.0), 1.0, tuple(bytes(31) + bytes([i]) for i in range(3)))
     assert terms.charge(2) == (0.0, 0.0)
     terms.check(2)
+
+
+def test_a_published_answer_is_worth_less_than_was_charged() -> None:
+    """The assumption behind charges (theory, Section 13): only receivers learn the answer. Here one of three does.
+
+    A colluding non-receiver that reads it in the newspaper is a coalition the plan did not fear."""
+    from tpmdp import epsilon_at
+    from tpmdp.planning.coalition import worst_coalitions
+
+    spec = Spec(epsilon=1.0, delta=np.full(3, 1e-6), threshold=1, receivers=[0])
+    plan = plan_on_grid(spec, 1.0).plan
+    promised = worst_coalitions(plan.variance, 1, [0]).honest_variance
+    published = worst_coalitions(plan.variance, 1, "all").honest_variance
+    real = [float(epsilon_at(math.sqrt(variance), 1e-6)) for variance in (promised[1], published[1])]
+    assert real[0] == pytest.approx(1.0, abs=0.03)
+    assert real[1] == pytest.approx(1.45, abs=0.03)
+    assert math.isinf(promised[0])  # the only receiver is charged nothing

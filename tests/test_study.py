@@ -17,9 +17,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from tpmdp import FileError, InputError, Study
-from tpmdp.data_file import read_columns
+from tpmdp.data.source import read_table
 from tpmdp.identity import public_text, read_key, write_key
-from tpmdp.study import parse_deadline
+from tpmdp.study_file import parse_deadline
 
 KEYS = [Ed25519PrivateKey.from_private_bytes(bytes([i]) * 32) for i in range(3)]
 DOCUMENT: dict[str, Any] = {
@@ -285,6 +285,10 @@ def test_files_that_are_no_key_are_refused_without_showing_them(tmp_path: Path) 
 
 
 # Data files -----------------------------------------------------------------------------------------------------------
+
+
+def read_columns(path: Path, columns: list[str]) -> dict[str, Any]:
+    return dict(read_table(path, dict.fromkeys(columns, "number")))
 
 
 def test_columns_are_read_from_csv_and_parquet(tmp_path: Path) -> None:

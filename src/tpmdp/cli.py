@@ -21,6 +21,7 @@ import click
 from tpmdp import __version__
 from tpmdp.cli_output import print_with
 from tpmdp.commands.ledger import ledger
+from tpmdp.commands.query import check_query, query
 from tpmdp.commands.relay import relay
 from tpmdp.commands.study import join, keygen, run, terms
 from tpmdp.errors import CertificateError, DeadlineError, InputError, TpmdpError, shown
@@ -44,7 +45,7 @@ def cli() -> None:
     """
 
 
-for _command in (keygen, run, join, terms, relay, ledger):
+for _command in (keygen, run, join, terms, query, check_query, relay, ledger):
     cli.add_command(_command)
 
 

@@ -8,28 +8,29 @@ from __future__ import annotations
 
 import json
 import queue
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tpmdp.data_file import find_records, read_columns
+from tpmdp.data.source import find_source, read_table
 from tpmdp.errors import DeadlineError, FileError, InputError, TpmdpError, shown
 from tpmdp.files import replacing
 from tpmdp.identity import read_key, write_key
-from tpmdp.queries.base import Answer
-from tpmdp.release import PartyRelease, check_room, open_or_create_ledger
+from tpmdp.release import PartyRelease, check_room, encode, open_or_create_ledger, release_of_plain
 from tpmdp.study import Study
 
 _GRACE_S: Final = 30.0  # past the deadline, for processes to start and stop on a busy machine
 _STOP_S: Final = 5.0
+_HOST: Final = "127.0.0.1"
 _DEADLINE_CODE: Final = 3
 
 
@@ -51,11 +52,14 @@ class _Child:
     code: int | None = None
 
 
-def run_study(study: Study, data_folder: Path, state: Path) -> list[PartyRelease]:
-    """Run the study with data from `data_folder`/NAME.csv and keys and ledgers in `state`; in the study's order."""
-    files = {member.name: find_records(data_folder, member.name) for member in study.members if member.records}
+def run_study(study: Study, data_folder: Path, state: Path, queries: Path | None = None) -> list[PartyRelease]:
+    """Run the study with data from `data_folder`/NAME.csv and keys and ledgers in `state`; in the study's order.
+
+    `queries` is the file of queries of your own, if the study has any.
+    """
+    files = {member.name: find_source(data_folder, member.name) for member in study.members if member.records}
     _make_folder(state)
-    keyed = _with_keys(study, state)
+    keyed = _with_keys(study if study.joint is None else _on_loopback(study), state)
     _check_all(keyed, files, state)
     study_file = state / "study.toml"
     with replacing(study_file) as temporary:
@@ -63,11 +67,12 @@ def run_study(study: Study, data_folder: Path, state: Path) -> list[PartyRelease
     if study.seconds_left() <= 0:
         raise DeadlineError("the deadline of the study has passed: give a later one with --deadline")
     limit = time.monotonic() + study.seconds_left() + _GRACE_S
-    with _processes() as started, _relay(state, started) as url:
+    with _processes() as started, _relay(state, started) if study.joint is None else nullcontext("") as url:
         children = []
         for member in study.members:
-            process = _start(_join_command(study_file, member.name, state, files.get(member.name), url), started)
-            children.append(_Child(member.name, process))
+            command = _join_command(study_file, member.name, state, files.get(member.name), url)
+            command += ["--queries", str(queries)] if queries is not None else []
+            children.append(_Child(member.name, _start(command, started)))
         _follow(children, limit)
     return [child.outcome for child in children if child.outcome is not None]
 
@@ -78,11 +83,22 @@ def _check_all(study: Study, files: dict[str, Path], state: Path) -> None:
     for index, member in enumerate(study.members):
         terms.check(index)
         if member.records:
-            study.statistic(member.name, read_columns(files[member.name], study.columns))
+            encode(study, terms, member.name, read_table(files[member.name], study.columns_of(member.name)))
         path = state / f"{member.name}.ledger"
         if path.exists():
             with open_or_create_ledger(path, study, member.name) as ledger:
                 check_room(study, terms, index, ledger)
+
+
+def _on_loopback(study: Study) -> Study:
+    """The same study with free addresses on this machine, where parties connect to each other."""
+    with ExitStack() as held:  # all at once, so that none is given twice
+        sockets = [held.enter_context(socket.socket()) for _ in study.members]
+        for one in sockets:
+            one.bind((_HOST, 0))
+        addresses = [f"{_HOST}:{one.getsockname()[1]}" for one in sockets]
+    placed = zip(study.members, addresses, strict=True)
+    return replace(study, members=tuple(replace(member, address=address) for member, address in placed))
 
 
 def _make_folder(state: Path) -> None:
@@ -111,7 +127,8 @@ def _with_keys(study: Study, state: Path) -> Study:
 
 
 def _join_command(study_file: Path, name: str, state: Path, data: Path | None, url: str) -> list[str]:
-    command = ["join", str(study_file), "--as", name, "--key", str(state / f"{name}.key"), "--relay", url, "--json"]
+    command = ["join", str(study_file), "--as", name, "--key", str(state / f"{name}.key"), "--json"]
+    command += ["--relay", url] if url else []
     command += ["--ledger", str(state / f"{name}.ledger")]
     return command + (["--data", str(data)] if data is not None else [])
 
@@ -229,19 +246,10 @@ def _note(child: _Child, source: str, line: str) -> None:
     except ValueError:
         return
     if "outcome" in told:
-        child.outcome = _outcome(told["outcome"])
+        child.outcome = release_of_plain(told["outcome"])
         child.step, child.sent, child.waiting_for = "done", child.outcome.bytes_sent, []
     else:
         child.step, child.sent, child.waiting_for = told["step"], told["sent"], told["waiting_for"]
-
-
-def _outcome(told: dict[str, Any]) -> PartyRelease:
-    fields = dict(told)
-    for key in ("epsilon", "delta", "spent", "left"):
-        fields[key] = None if told[key] is None else float(told[key])
-    if told["answers"] is not None:
-        fields["answers"] = tuple(Answer(one["query"], one["value"], one["standard_error"]) for one in told["answers"])
-    return PartyRelease(**fields)
 
 
 def _check(children: list[_Child]) -> None:

@@ -11,16 +11,21 @@ from typing import Final
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tpmdp.clock import now_s
+from tpmdp.engines.mpyc.job import Job, guarantee_of
+from tpmdp.engines.mpyc.process import run_in_process
+from tpmdp.engines.mpyc.runtime import require_mpyc
 from tpmdp.engines.relay.client import Mailbox, RelayChangedError, RelayError, Watch, drive
 from tpmdp.engines.relay.wire import frames
-from tpmdp.errors import DeadlineError
+from tpmdp.errors import DeadlineError, InputError
 from tpmdp.ledger import Ledger, LedgerError
 from tpmdp.ledger_secrets import LedgerSecrets
+from tpmdp.protocol.masks import from_words
 from tpmdp.protocol.party import Party
 from tpmdp.protocol.terms import Terms
-from tpmdp.queries.base import Answer, Table
-from tpmdp.release import PartyRelease, check_same, encode, prepare, settle, with_ledger
+from tpmdp.release import PartyRelease, check_same, encode, prepare, release_of_plain, settle, with_ledger
 from tpmdp.study import Study
+from tpmdp.study_file import Member, parse_address
+from tpmdp.table import Table
 
 _RESEND_S: Final = 30.0
 
@@ -31,25 +36,33 @@ def join(
     identity: Ed25519PrivateKey,
     table: Table,
     ledger: Ledger,
-    relay: str,
+    relay: str | None,
     *,
     certificate_authority: Path | None = None,
     watch: Watch = lambda *_: None,
     on_trouble: Callable[[str], None] = lambda _: None,
     terms: Terms | None = None,
+    listen: str | None = None,
 ) -> PartyRelease:
     """Take part in a study as one party, through a relay; resumes a session that was begun.
+
+    A query that is no sum needs no relay: parties then connect to the addresses that the study gives. `listen` is where
+    to wait for the others if that is not the party's own address, as behind a router.
 
     Raises DeadlineError, which names who was missing, when the study's deadline passes.
     """
     deadline = now_s() + study.seconds_left()
     agreed = study.terms() if terms is None else terms
-    seat = _Seat(study, agreed, name, identity, table, ledger, relay, certificate_authority)
+    if study.joint is None and relay is None:
+        raise InputError("--relay", "(none)", "is missing for a study of sums", "give the address of the relay")
+    seat = _Seat(study, agreed, name, identity, table, ledger, relay or "", certificate_authority)
     if seat.is_settled:
         return seat.tell_again()
     if deadline <= now_s():
         raise DeadlineError("the deadline of the study has passed: join with a later one")
     try:
+        if study.joint is not None:
+            return seat.compute_on_shares(deadline, listen)
         return seat.take_part(deadline, watch, on_trouble)
     except LedgerError:
         if seat.is_settled:  # another process of this party was faster
@@ -99,19 +112,49 @@ class _Seat:
             told = settle(study, terms, party.index, party.result, party.attempt, sent, ledger, left)
             return replace(told, note=_send(mailbox, left))
 
+    def compute_on_shares(self, deadline: float, listen: str | None) -> PartyRelease:
+        """A query that is no sum: no messages of ours, but a computation on shares among all parties."""
+        study, terms, joint = self.study, self.terms, self.study.joint
+        assert joint is not None
+        addresses = [_address_of(member) for member in study.members]
+        parties = study.party_records
+        parameters, sizes = joint.parameters(parties, terms.grid), joint.sizes(parties)
+        job = Job.of(terms, joint.function, parameters, sizes)
+        require_mpyc()  # what is missing must not cost anything
+        prepared = prepare(study, terms, self.name, self.table, self.ledger)
+        noise = from_words(prepared.vector, terms.grid.word)
+        result, sent = run_in_process(
+            terms,
+            prepared.index,
+            self.identity,
+            addresses,
+            joint.function,
+            parameters,
+            sizes,
+            prepared.values,
+            noise,
+            deadline - now_s(),
+            bind=None if listen is None else parse_address("--listen", listen),
+        )
+        return settle(study, terms, prepared.index, result, 1, sent, self.ledger, [], guarantee_of(job))
+
     def tell_again(self) -> PartyRelease:
         """What a finished session gave. The lead receiver sends the others theirs again: they may have been lost."""
         kept = self.ledger.kept(self.terms.session)
         check_same(self.study, self.terms, encode(self.study, self.terms, self.name, self.table), kept)
-        fields = json.loads(kept["told"])
-        if fields["answers"] is not None:
-            fields["answers"] = tuple(Answer(**answer) for answer in fields["answers"])
-        told = with_ledger(PartyRelease(**fields), self.ledger, again=True)
+        told = with_ledger(release_of_plain(json.loads(kept["told"])), self.ledger, again=True)
         if "outbox" in kept:
             messages = [data for _, data in frames(kept["outbox"])]
             with self.mailbox(now_s() + _RESEND_S) as mailbox:
                 told = replace(told, note=_send(mailbox, messages))
         return told
+
+
+def _address_of(member: Member) -> tuple[str, int]:
+    if member.address is None:
+        rule = "is missing: parties of a query that is no sum connect to each other"
+        raise InputError(f"address of {member.name}", "(none)", rule, 'add address = "host:port" to the study')
+    return parse_address(f"address of {member.name}", member.address)
 
 
 def _send(mailbox: Mailbox, messages: list[bytes]) -> str:

@@ -11,29 +11,28 @@ import json
 import os
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tpmdp.engines.contract import Engine, guarantee_text
+from tpmdp.engines.contract import Engine, Outcome, guarantee_text
 from tpmdp.engines.memory import MemoryEngine
+from tpmdp.engines.mpyc.engine import MpycEngine
 from tpmdp.engines.relay.wire import join_frames
 from tpmdp.errors import FileError, InputError, NoNoiseWarning
 from tpmdp.ledger import Charge, Ledger, LedgerError, promise, square_up
 from tpmdp.noise.discrete_gaussian import discrete_gaussian
 from tpmdp.noise.source import NoiseSource, system_source, unexpanded_source
-from tpmdp.protocol.masks import Mask, to_words, word_type
+from tpmdp.protocol.masks import Mask, from_words, to_words, word_type
 from tpmdp.protocol.party import ProtocolError, check_identity
 from tpmdp.protocol.terms import Terms
-from tpmdp.queries.base import Answer, Table
+from tpmdp.queries.base import Answer
 from tpmdp.study import Study
+from tpmdp.table import Table
 from tpmdp.validate import IntArray
-
-if TYPE_CHECKING:
-    pass
 
 SALT_BYTES: Final = 32
 _KEPT: Final[tuple[str, ...]] = ("plan", "salt", "data")  # of a settled session, to know it again
@@ -74,11 +73,15 @@ class Release:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Prepared:
-    """A party ready to run: charged, with its noisy vector on the disk."""
+    """A party ready to run: charged, with its noisy vector on the disk.
+
+    For a query that is no sum the vector is the noise alone, and `values` what the party puts into the computation.
+    """
 
     terms: Terms
     index: int
     vector: Mask
+    values: IntArray
 
 
 def charge_of(terms: Terms, index: int) -> Charge:
@@ -150,19 +153,26 @@ def prepare(study: Study, terms: Terms, name: str, table: Table, ledger: Ledger)
             "plan": terms.plan_hash,
             "salt": salt,
             "data": _fingerprint(salt, encoded),
-            "vector": noisy_vector(terms, index, encoded, noise_source(terms)).tobytes(),
+            "vector": noisy_vector(terms, index, _inside(study, terms, encoded), noise_source(terms)).tobytes(),
         }
         kept = ledger.reserve(terms.session, study.label, charge_of(terms, index), study.unit, private).private
     if "vector" not in kept:  # another process of this party has just settled it
         raise LedgerError(f"session {terms.session.hex()[:16]}", "is finished", "start a new session")
     check_same(study, terms, encoded, kept)
     vector = np.frombuffer(kept["vector"], dtype=word_type(terms.grid.word))
-    return Prepared(terms, index, vector)
+    return Prepared(terms, index, vector, encoded)
+
+
+def _inside(study: Study, terms: Terms, encoded: IntArray) -> IntArray:
+    """What of the party's data is added to its noise: all of it for sums, nothing where shares are computed on."""
+    return encoded if study.joint is None else np.zeros(terms.grid.dimension, dtype=np.int64)
 
 
 def encode(study: Study, terms: Terms, name: str, table: Table) -> IntArray:
-    """The party's statistic on the grid of the session."""
+    """The party's statistic on the grid of the session, or what it puts into a computation on shares."""
     index = study.index(name)
+    if study.joint is not None:
+        return study.joint.encode(name, study.checked_table(name, table), terms.grid)
     return terms.grid.encode(study.statistic(name, table), float(terms.bounds[index]))
 
 
@@ -191,17 +201,18 @@ def settle(
     sent: int,
     ledger: Ledger,
     outbox: list[bytes],
+    guarantee: str | None = None,
 ) -> PartyRelease:
     """Note the end of a session in the ledger, with what a later call needs to tell it again; erase the noise."""
     if result is None and terms.spec.receivers[index]:
         raise ProtocolError(f"{terms.spec.name(index)} is a receiver and got no answer: run the same command again")
     answers = None if result is None else tuple(study.answers(terms, result))
-    told = _party_release(terms, index, answers, attempt, sent)
+    told = _party_release(terms, index, answers, attempt, sent, guarantee)
     kept = ledger.kept(terms.session)
     if ledger.status(terms.session) == "settled":  # another process of this party was faster
         return with_ledger(told, ledger)
     keep = {name: kept[name] for name in _KEPT}
-    keep["told"] = json.dumps(asdict(told)).encode()
+    keep["told"] = json.dumps(plain_release(told)).encode()
     if outbox:
         keep["outbox"] = join_frames(outbox)
     ledger.settle(terms.session, "receipt" if answers is None else "answer", keep)
@@ -209,13 +220,33 @@ def settle(
 
 
 def _party_release(
-    terms: Terms, index: int, answers: tuple[Answer, ...] | None, attempt: int, sent: int
+    terms: Terms, index: int, answers: tuple[Answer, ...] | None, attempt: int, sent: int, guarantee: str | None = None
 ) -> PartyRelease:
     delta = float(terms.spec.delta[index])
     mu, closeness = terms.charge(index)
     epsilon = promise(square_up(mu), closeness, delta)
     name = terms.spec.name(index)
-    return PartyRelease(name, answers, guarantee_text(terms), epsilon, delta, None, None, sent, attempt)
+    text = guarantee_text(terms) if guarantee is None else guarantee
+    return PartyRelease(name, answers, text, epsilon, delta, None, None, sent, attempt)
+
+
+def plain_release(told: PartyRelease) -> dict[str, Any]:
+    """As values for JSON; infinite numbers as text."""
+    fields = dict(vars(told))
+    for key in ("epsilon", "delta", "spent", "left"):
+        fields[key] = str(fields[key]) if fields[key] == np.inf else fields[key]
+    fields["answers"] = None if told.answers is None else [answer.plain() for answer in told.answers]
+    return fields
+
+
+def release_of_plain(told: Mapping[str, Any]) -> PartyRelease:
+    """From what `plain_release` gave."""
+    fields = dict(told)
+    for key in ("epsilon", "delta", "spent", "left"):
+        fields[key] = None if told[key] is None else float(told[key])
+    if told["answers"] is not None:
+        fields["answers"] = tuple(Answer.of_plain(answer) for answer in told["answers"])
+    return PartyRelease(**fields)
 
 
 def with_ledger(told: PartyRelease, ledger: Ledger, again: bool = False) -> PartyRelease:
@@ -255,16 +286,16 @@ def run(
     if ledgers is not None:
         for index, name in enumerate(names):
             check_room(study, terms, index, ledgers[name])
-    vectors = []
+    ready = []
     for index, name in enumerate(names):
         table = tables.get(name, {})
         if ledgers is not None:
-            vectors.append(prepare(study, terms, name, table, ledgers[name]).vector)
+            ready.append(prepare(study, terms, name, table, ledgers[name]))
         else:
-            vectors.append(noisy_vector(terms, index, encode(study, terms, name, table), noise_source(terms)))
-    used: Engine = engine or MemoryEngine()
-    left = max(1.0, study.seconds_left())
-    outcome = used.run(terms, identities, vectors, left)
+            encoded = encode(study, terms, name, table)
+            vector = noisy_vector(terms, index, _inside(study, terms, encoded), noise_source(terms))
+            ready.append(Prepared(terms, index, vector, encoded))
+    outcome = _carry_through(study, terms, identities, ready, engine)
     found = {}
     for index, name in enumerate(names):
         result, sent = outcome.sums.get(index), outcome.bytes_sent[index]
@@ -275,6 +306,21 @@ def run(
             one = _party_release(terms, index, answers, 1, sent)
         found[name] = PartyRelease(**{**vars(one), "guarantee": outcome.guarantee})
     return Release(found)
+
+
+def _carry_through(
+    study: Study, terms: Terms, identities: list[Ed25519PrivateKey], ready: list[Prepared], engine: Engine | None
+) -> Outcome:
+    left = max(1.0, study.seconds_left())
+    joint = study.joint
+    if joint is None:
+        used: Engine = engine or MemoryEngine()
+        return used.run(terms, identities, [one.vector for one in ready], left)
+    if engine is not None:
+        raise InputError("engine", engine.name, "adds up, and this query is no sum", "leave it out: mpyc is used")
+    on_shares = MpycEngine(joint.function, joint.parameters(study.party_records, terms.grid))
+    noises = [from_words(one.vector, terms.grid.word) for one in ready]
+    return on_shares.run_function(terms, identities, [one.values for one in ready], noises, left)
 
 
 def open_or_create_ledger(path: Path, study: Study, name: str) -> Ledger:

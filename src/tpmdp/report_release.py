@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -37,11 +38,17 @@ def answer_table(told: Sequence[PartyRelease]) -> Table | None:
     table.add_column("query", overflow="fold")
     for heading in ("answer", "standard\nerror", "95 % interval"):
         table.add_column(heading, justify="right")
+    marks: dict[str, int] = {}
     for answer in receivers[0].answers or ():
         low, high = answer.interval
         cells = number(answer.value), number(answer.standard_error), f"{number(low)} to {number(high)}"
-        table.add_row(escape(answer.query), *cells)
-    table.caption = "Error bars cover the noise and rounding added for privacy, not sampling."
+        interval = cells[2] if math.isfinite(high - low) else "none"
+        mark = "" if not answer.note else f" [{marks.setdefault(answer.note, len(marks) + 1)}]"
+        table.add_row(escape(answer.label + mark), cells[0], cells[1] if interval != "none" else "", interval)
+    notes = [f"[{mark}] {note}" for note, mark in marks.items()]
+    table.caption = escape(
+        "\n".join(["Error bars cover the noise and rounding added for privacy, not sampling.", *notes])
+    )
     return table
 
 

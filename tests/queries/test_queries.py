@@ -123,7 +123,7 @@ def test_several_queries_cost_less_together_than_apart() -> None:
     study = Study.parse(document)
     assert study.dimension == 1 + 3 + 2 + 1
     joint = float(study.spec().sensitivity[0])
-    each = [query.sensitivity("record", 10) for query in study.queries]
+    each = [query.sensitivity("record", 10) for query in study.sums]
     assert joint == pytest.approx(math.sqrt(sum(value**2 for value in each)))
     assert joint < sum(each)
     assert joint**2 >= sum(value**2 for value in each)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from tpmdp.commands.query import queries_option
 from tpmdp.errors import InputError
 from tpmdp.lifeline import end_with_stdin as hold_lifeline
 from tpmdp.lifeline import lifeline_option
@@ -49,12 +50,16 @@ def keygen(name: str, out: Path | None) -> None:
 @click.argument("study_file", metavar="STUDY", type=_FILE)
 @click.option("--as", "name", required=True, help="Which party of the study you are.")
 @click.option("--key", "key_file", required=True, type=_FILE, help="Your key file, from tpmdp keygen.")
-@click.option("--data", "data_file", type=_FILE, help="Your records: a .csv or .parquet file.")
-@click.option("--relay", "url", required=True, help="Address of the relay, such as https://relay.example.org.")
+@click.option(
+    "--data", "data_file", type=_FILE, help="Your records: a .csv or .parquet file, or a .toml that says where."
+)
+@click.option("--relay", "url", help="Address of the relay, such as https://relay.example.org. Not for mpyc studies.")
+@click.option("--listen", help="Wait for other parties here instead (host:port; mpyc studies only).")
 @click.option("--ledger", "ledger_file", type=_FILE, help="Your ledger. Default: beside the key file, NAME.ledger.")
 @click.option("--session", type=int, help="Number of the session. Default: what the study says.")
 @click.option("--deadline", help="Stop waiting then: 90s, 10m, 2h or a date and time. Default: what the study says.")
 @click.option("--terms", "terms_file", type=_FILE, help="Sign this plan, from tpmdp terms, if it keeps your budget.")
+@queries_option
 @click.option("--ca", "authority", type=_FILE, help="Certificate to trust for the relay, if it is not a public one.")
 @click.option("--plain-http", is_flag=True, help="Do without TLS to a relay on another machine.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines: one for each step, then the outcome.")
@@ -64,11 +69,13 @@ def join(
     name: str,
     key_file: Path,
     data_file: Path | None,
-    url: str,
+    url: str | None,
+    listen: str | None,
     ledger_file: Path | None,
     session: int | None,
     deadline: str | None,
     terms_file: Path | None,
+    queries_file: Path | None,
     authority: Path | None,
     plain_http: bool,
     as_json: bool,
@@ -80,21 +87,21 @@ def join(
 
     Exit codes: 0 done; 2 refused or bad input; 3 the deadline passed, and who was missing.
     """
-    from tpmdp.data_file import read_columns
+    from tpmdp.data.source import read_table
     from tpmdp.engines.relay.client import check_url
     from tpmdp.identity import read_key
     from tpmdp.participation import join as take_part
-    from tpmdp.release import check_ready, open_or_create_ledger
+    from tpmdp.release import check_ready, open_or_create_ledger, plain_release
 
     if end_with_stdin:
         hold_lifeline()
-    study = _read_study(study_file, session, deadline)
+    study = _read_study(study_file, session, deadline, queries_file)
     records = study.members[study.index(name)].records
     identity = read_key(key_file)
-    relay = check_url(url, plain_http)
+    relay = None if url is None else check_url(url, plain_http)
     if records and data_file is None:
         raise InputError("--data", "(none)", f"is missing for a party with {records} records", "name your file")
-    table = read_columns(data_file, study.columns) if records and data_file is not None else {}
+    table = read_table(data_file, study.columns_of(name)) if records and data_file is not None else {}
     path = ledger_file if ledger_file is not None else key_file.with_name(f"{name}.ledger")
     given = read_terms(terms_file) if terms_file is not None else None
     terms = check_ready(study, name, identity, table, given)
@@ -117,9 +124,10 @@ def join(
                 f"tpmdp: cannot use {relay} now ({problem}); trying until the deadline", err=True
             ),
             terms=terms,
+            listen=listen,
         )
     if as_json:
-        click.echo(json.dumps({"outcome": outcome_json(told)}, allow_nan=False))
+        click.echo(json.dumps({"outcome": plain_release(told)}, allow_nan=False))
         return
     from tpmdp.cli_output import print_with
     from tpmdp.report_release import print_releases
@@ -131,14 +139,15 @@ def join(
 @click.argument("study_file", metavar="STUDY", type=_FILE)
 @click.option("--session", type=int, help="Number of the session. Default: what the study says.")
 @click.option("--out", type=_FILE, required=True, help="Where to write the terms.")
-def terms(study_file: Path, session: int | None, out: Path) -> None:
+@queries_option
+def terms(study_file: Path, session: int | None, out: Path, queries_file: Path | None) -> None:
     """Write what all parties of a STUDY sign, the noise plan included, to a file for tpmdp join --terms.
 
     Only needed where parties compute different plans, for instance with different versions of libraries.
     """
     from tpmdp.files import replacing
 
-    text = _read_study(study_file, session, None).terms().canonical()
+    text = _read_study(study_file, session, None, queries_file).terms().canonical()
     with replacing(out) as temporary:
         temporary.write_text(text, encoding="utf-8")
     click.echo(f"wrote {out}")
@@ -158,10 +167,12 @@ def read_terms(path: Path) -> Terms:
         raise FileError(path, "holds no terms of a session", "make it with tpmdp terms STUDY --out FILE") from None
 
 
-def _read_study(path: Path, session: int | None, deadline: str | None) -> Study:
-    from tpmdp.study import Study, parse_deadline
+def _read_study(path: Path, session: int | None, deadline: str | None, queries_file: Path | None) -> Study:
+    from tpmdp.queries.own import load_queries
+    from tpmdp.study import Study
+    from tpmdp.study_file import parse_deadline
 
-    study = Study.read(path)
+    study = Study.read(path, load_queries(queries_file))
     if session is not None:
         study = study.with_session(session)
     if deadline is not None:
@@ -189,43 +200,18 @@ def _watch(as_json: bool) -> Callable[..., None]:
     return watch
 
 
-def outcome_json(told: PartyRelease) -> dict[str, Any]:
-    """A party's outcome as plain JSON values; infinity as "inf"."""
-    from tpmdp.report import plain_number
-
-    answers = None
-    if told.answers is not None:
-        answers = [
-            {
-                "query": answer.query,
-                "value": answer.value,
-                "standard_error": answer.standard_error,
-                "low": answer.interval[0],
-                "high": answer.interval[1],
-            }
-            for answer in told.answers
-        ]
-    numbers = {key: getattr(told, key) for key in ("epsilon", "delta", "spent", "left")}
-    return {
-        "party": told.party,
-        "answers": answers,
-        "guarantee": told.guarantee,
-        **{key: None if value is None else plain_number(value) for key, value in numbers.items()},
-        "bytes_sent": told.bytes_sent,
-        "attempt": told.attempt,
-        "again": told.again,
-        "note": told.note,
-    }
-
-
 @click.command()
 @click.argument("study_file", metavar="STUDY", type=_FILE)
-@click.option("--data", "data_folder", type=_FILE, help="Folder with NAME.csv or NAME.parquet. Default: the study's.")
+@click.option(
+    "--data", "data_folder", type=_FILE, help="Folder with NAME.csv, .parquet or .toml. Default: the study's."
+)
 @click.option(
     "--state", "state_folder", type=_FILE, help="Folder for keys, ledgers and the relay. Default: tpmdp-state."
 )
 @click.option("--session", type=int, help="Number of the session. Default: what the study says.")
 @click.option("--deadline", help="Stop waiting then. Default: what the study says.")
+@queries_option
+@click.option("--plot", type=_FILE, help="Draw the answers with error bars here (.png or .svg).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 def run(
     study_file: Path,
@@ -233,6 +219,8 @@ def run(
     state_folder: Path | None,
     session: int | None,
     deadline: str | None,
+    queries_file: Path | None,
+    plot: Path | None,
     as_json: bool,
 ) -> None:
     """Run a whole STUDY on this machine: a relay and every party as a process of its own.
@@ -241,15 +229,35 @@ def run(
     nothing and tells the same answer, --session 2 is a new one.
     """
     from tpmdp.embedded import run_study
+    from tpmdp.release import plain_release
 
-    study = _read_study(study_file, session, deadline)
+    study = _read_study(study_file, session, deadline, queries_file)
+    if plot is not None:
+        from tpmdp.files import check_output
+
+        if plot.suffix.lower() not in (".png", ".svg"):
+            raise InputError("--plot", str(plot), "must end in .png or .svg", "rename the picture")
+        check_output(plot)
     folder = data_folder if data_folder is not None else study_file.parent
     state = state_folder if state_folder is not None else Path("tpmdp-state")
-    told = run_study(study, folder, state)
+    told = run_study(study, folder, state, queries_file)
+    if plot is not None:
+        _draw(study, told, plot)
     if as_json:
-        click.echo(json.dumps({"parties": [outcome_json(one) for one in told]}, allow_nan=False))
+        click.echo(json.dumps({"parties": [plain_release(one) for one in told]}, allow_nan=False))
         return
     from tpmdp.cli_output import print_with
     from tpmdp.report_release import print_releases
 
     print_with(lambda console: print_releases(study, told, console))
+    if plot is not None:
+        click.echo(f"wrote {plot}")
+
+
+def _draw(study: Study, told: list[PartyRelease], path: Path) -> None:
+    from tpmdp.files import replacing
+    from tpmdp.picture_release import draw_answers
+
+    answers = next(one.answers for one in told if one.answers is not None)
+    with replacing(path) as temporary:
+        draw_answers(study, answers, temporary, path.suffix.lower().removeprefix("."))

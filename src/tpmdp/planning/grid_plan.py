@@ -117,10 +117,11 @@ def good_step(spec: Spec, first: Plan, bounds: FloatArray, dimension: int) -> fl
     return power_of_two_below(limit if math.isfinite(limit) else (float(bounds.max()) or 1.0) * 2.0**-20)
 
 
-def plan_on_grid(spec: Spec, bound: ArrayLike, dimension: int = 1) -> GridPlan:
+def plan_on_grid(spec: Spec, bound: ArrayLike, dimension: int = 1, finest: bool = False) -> GridPlan:
     """Choose a grid and plan on it; refuse what could leave the widest word.
 
-    `bound` is the largest absolute value of any coordinate a party contributes, one number or one a party.
+    `bound` is the largest absolute value of any coordinate a party contributes, one number or one a party. `finest`
+    takes the widest word at once, for the finest grid.
 
     >>> result = plan_on_grid(Spec(epsilon=[0.5, 1, 2], delta=1e-6, threshold=1), bound=1.0)
     >>> result.grid.word, int(result.sigma.min()) >= 4
@@ -134,7 +135,7 @@ def plan_on_grid(spec: Spec, bound: ArrayLike, dimension: int = 1) -> GridPlan:
         warnings.simplefilter("ignore")  # the caller of `plan` has been told
         first = plan(spec)
         step = good_step(spec, first, bounds, dimension)
-        for word in WORDS:  # the narrowest word, and the finest grid in it
+        for word in WORDS[-1:] if finest else WORDS:  # the narrowest word, and the finest grid in it
             for finer in range(FINER_BITS, -1, -1):
                 found = _try(spec, bounds, dimension, math.ldexp(step, -finer), word)
                 if found is not None:

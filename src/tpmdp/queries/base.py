@@ -1,21 +1,32 @@
-"""What every query declares. All statistics are sums of one vector a record.
+"""What every query declares. A statistic is a sum over records of a short vector, the record's features.
 
-Replacing one record (unit "record") or all records of a party (unit "party") moves the local statistic by at most the
-declared sensitivity in L2 norm, exactly: not up to floating-point errors. Queries scale their entries to about 1, so
-that several in one study are one vector with equal noise, whose joint sensitivity is the root of the sum of squares.
+`spread` is the largest distance between the features of two records: how far replacing one record (unit "record")
+moves the statistic. Replacing all records of a party (unit "party") moves it by at most that for each of them. Where
+only some records count (`where`, `by`), a record may also appear, vanish or change its group; then `size`, the largest
+length of the features of one record, matters too. Features are added up exactly, so these are sensitivities of what a
+computer really computes: not up to floating-point errors. docs/theory.md, "Queries".
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final, Literal, Protocol
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Final, Literal
 
+import numpy as np
+
+from tpmdp.errors import InputError
+from tpmdp.queries.exact_total import exact_total, rounding_of
+from tpmdp.table import ColumnKind, Table
 from tpmdp.validate import FloatArray
 
 Z_95: Final = 1.959963984540054  # 97.5 % quantile of the standard normal distribution
-Table = Mapping[str, FloatArray]  # columns of equal length
 Unit = Literal["record", "party"]
+Mode = Literal["all", "some", "groups"]  # which records count: all, those of a condition, each in one group
+_UP: Final = 1 + 2.0**-40  # above the rounding errors of features, a few units in the last place each
+_CHUNK: Final = 1 << 18  # records at once
 
 
 def units_of(unit: Unit, records: int) -> int:
@@ -29,11 +40,27 @@ def units_of(unit: Unit, records: int) -> int:
 
 @dataclass(frozen=True)
 class Answer:
-    """One number with its error bars. They cover the noise and rounding added for privacy, not sampling."""
+    """One number with its error bars. They cover the noise and rounding added for privacy, not sampling.
+
+    `part` says which number of a query with several. `limits` is the 95 % interval where it is not symmetric;
+    `note` is for people, for instance that noise drowned the answer.
+    """
 
     query: str
     value: float
     standard_error: float
+    part: str = ""
+    limits: tuple[float, float] | None = None
+    note: str = ""
+
+    @property
+    def label(self) -> str:
+        """Query and part.
+
+        >>> Answer("ages", 10.0, 1.0, "0 to below 18").label
+        'ages: 0 to below 18'
+        """
+        return f"{self.query}: {self.part}" if self.part else self.query
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -43,32 +70,136 @@ class Answer:
         >>> round(low, 2), round(high, 2)
         (8.04, 11.96)
         """
+        if self.limits is not None:
+            return self.limits
         return self.value - Z_95 * self.standard_error, self.value + Z_95 * self.standard_error
 
+    def plain(self) -> dict[str, Any]:
+        """As values for JSON, where nothing stands for infinity.
 
-class Query(Protocol):
-    """One question of a study."""
+        >>> Answer("count", 10.0, math.inf, limits=(0.0, math.inf)).plain()["high"] is None
+        True
+        """
+        low, high = self.interval
+        numbers = {"value": self.value, "standard_error": self.standard_error, "low": low, "high": high}
+        finite = {key: number if math.isfinite(number) else None for key, number in numbers.items()}
+        return {"query": self.query, "part": self.part, **finite, "note": self.note}
+
+    @classmethod
+    def of_plain(cls, told: Mapping[str, Any]) -> Answer:
+        """From what `plain` gave.
+
+        >>> answer = Answer("count", 10.0, math.inf, limits=(0.0, math.inf))
+        >>> Answer.of_plain(answer.plain()) == answer
+        True
+        """
+        error = math.inf if told["standard_error"] is None else float(told["standard_error"])
+        low = -math.inf if told["low"] is None else float(told["low"])
+        high = math.inf if told["high"] is None else float(told["high"])
+        plain = cls(told["query"], float(told["value"]), error, told["part"], None, told["note"])
+        return plain if plain.interval == (low, high) else replace(plain, limits=(low, high))
+
+
+@dataclass(frozen=True)
+class Query(ABC):
+    """One question of a study. Subclasses are frozen dataclasses; their fields are the keys of the study file.
+
+    A query of your own needs `columns`, `dimension`, `spread`, `features` and `answers`; docs/queries.md has one.
+    """
+
+    name: str
+
+    kind: ClassVar[str] = ""  # what the study file calls it; default: the class name in snake_case
+    leaves: ClassVar[str] = ""  # what leaves the party, for people
+    largest: ClassVar[float] = 1.0  # absolute value of a feature, a power of two; features are clipped to it
+    whole: ClassVar[bool] = False  # features are whole numbers
+    code: ClassVar[str] = ""  # hash of the file of a query that is not tpmdp's own
 
     @property
-    def name(self) -> str:
-        """What the answer is called."""
+    @abstractmethod
+    def columns(self) -> Mapping[str, ColumnKind]:
+        """The columns it reads, and whether as numbers or as text."""
 
     @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns it reads."""
-
-    @property
+    @abstractmethod
     def dimension(self) -> int:
         """How many entries it adds to the vector."""
 
-    def statistic(self, table: Table) -> FloatArray:
-        """A party's sum over its records."""
+    @property
+    @abstractmethod
+    def spread(self) -> float:
+        """The largest L2 distance between the features of two records."""
+
+    @property
+    def size(self) -> float:
+        """The largest L2 norm of the features of one record."""
+        return self.largest * math.sqrt(self.dimension)
+
+    @abstractmethod
+    def features(self, table: Table) -> Sequence[FloatArray]:
+        """One array an entry, each with one number a record, which depends on that record only."""
+
+    @abstractmethod
+    def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
+        """From the noisy sum over all records of all parties, which has this standard error in each entry."""
+
+    def partial(self, mode: Mode) -> Query:
+        """The query where only some of the records count, and their number is not known."""
+        del mode
+        raise InputError("query", self.name, f"of kind {self.kind_name()} cannot have `where` or `by`", "remove it")
+
+    def typical(self, records: float) -> FloatArray:
+        """A plausible noiseless sum over so many records, to tell the expected error before anything is run."""
+        del records
+        return np.zeros(self.dimension)
+
+    def statistic(self, table: Table, records: int | None = None) -> FloatArray:
+        """A party's sum over its records. `records` is their public number, where the table holds only some of them."""
+        rows = length(table)
+        whole = rows if records is None else records
+        totals = np.zeros(self.dimension, dtype=np.int64)
+        for start in range(0, rows, _CHUNK):
+            part = {name: column[start : start + _CHUNK] for name, column in table.items()}
+            found = self.features(part)
+            if len(found) != self.dimension:
+                rule = f"must give {self.dimension} features, its dimension"
+                raise InputError(f"query {self.name}", len(found), rule, "correct the query")
+            totals += exact_total(found, min(_CHUNK, rows - start), whole, self.largest)
+        return rounding_of(totals, whole, self.largest)
 
     def sensitivity(self, unit: Unit, records: int) -> float:
         """How far the statistic of a party with so many records can move, in L2 norm."""
+        rows = units_of(unit, records)
+        if not rows:
+            return 0.0
+        if self.whole:
+            return rows * self.spread
+        bits = records.bit_length()
+        each, once = self.largest * 2.0 ** (bits - 60), self.largest * 2.0 ** (bits - 51)  # see exact_total
+        return (rows * (self.spread + each * math.sqrt(self.dimension)) + once * math.sqrt(self.dimension)) * _UP
 
     def bound(self, records: int) -> float:
         """The largest absolute value of an entry of the statistic of this many records."""
+        return records * self.largest
 
-    def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
-        """From the noisy sum over all parties, which has this standard error in each entry."""
+    def settings(self) -> dict[str, Any]:
+        """The keys and values of the study file that make this query."""
+        shown = [one.name for one in fields(self) if not one.metadata.get("hidden")]
+        values = {name: getattr(self, name) for name in shown}
+        defaults = {one.name: one.default for one in fields(self)}
+        kept = {name: value for name, value in values.items() if value != defaults[name]}
+        return {"name": self.name, "kind": self.kind_name(), **kept}
+
+    @classmethod
+    def kind_name(cls) -> str:
+        """What the study file calls this kind of query."""
+        return cls.kind or "".join(f"_{char.lower()}" if char.isupper() else char for char in cls.__name__).lstrip("_")
+
+
+def length(table: Table) -> int:
+    """How many records a table has.
+
+    >>> length({"age": np.array([1.0, 2.0])}), length({})
+    (2, 0)
+    """
+    return len(next(iter(table.values()))) if table else 0

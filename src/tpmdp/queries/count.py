@@ -1,48 +1,65 @@
-"""How many records have a value in a range."""
+"""How many records have a value in a range, or meet the condition of the query."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
-from tpmdp.queries.base import Answer, Table, Unit, units_of
+from tpmdp.errors import InputError
+from tpmdp.queries.base import Answer, Mode, Query, length
+from tpmdp.queries.shares import numbers
+from tpmdp.table import ColumnKind, Table
 from tpmdp.validate import FloatArray
 
 
 @dataclass(frozen=True)
-class Count:
-    """The number of records with at_least <= column < below.
+class Count(Query):
+    """The number of records with at_least <= column < below; without a column, of those that `where` or `by` leaves.
 
     >>> Count("old", "age", at_least=65).statistic({"age": np.array([70.0, 20.0, 65.0])})
     array([2.])
     """
 
-    name: str
-    column: str
+    column: str = ""
     at_least: float = -math.inf
     below: float = math.inf
+    mode: Mode = field(default="all", metadata={"hidden": True})
 
-    dimension = 1
+    leaves: ClassVar[str] = "the number of records in the range"
+    whole: ClassVar[bool] = True
+    dimension: ClassVar[int] = 1
+    spread: ClassVar[float] = 1.0
+    size: ClassVar[float] = 1.0
+
+    def __post_init__(self) -> None:
+        where = f"bounds of {self.name}"
+        if not self.at_least < self.below or self.at_least == math.inf or self.below == -math.inf:
+            rule, remedy = "hold no value", "give at_least less than below"
+            raise InputError(where, f"{self.at_least!r} to {self.below!r}", rule, remedy)
+        if self.column and math.isinf(self.at_least) and math.isinf(self.below):
+            raise InputError(where, "(none)", "leave a count of all records, which is public", "give at_least or below")
+        if not self.column and not (math.isinf(self.at_least) and math.isinf(self.below)):
+            raise InputError(f"column of {self.name}", "(none)", "is missing", "say which column is in the range")
 
     @property
-    def columns(self) -> tuple[str, ...]:
+    def columns(self) -> Mapping[str, ColumnKind]:
         """The column it reads."""
-        return (self.column,)
+        return {self.column: "number"} if self.column else {}
 
-    def statistic(self, table: Table) -> FloatArray:
-        """How many of the party's records are in the range."""
-        values = table[self.column]
-        return np.array([np.count_nonzero((values >= self.at_least) & (values < self.below))], dtype=np.float64)
+    def partial(self, mode: Mode) -> Query:
+        """The same: records that do not count add nothing."""
+        return Count(self.name, self.column, self.at_least, self.below, mode)
 
-    def sensitivity(self, unit: Unit, records: int) -> float:
-        """Each record counts once."""
-        return float(units_of(unit, records))
-
-    def bound(self, records: int) -> float:
-        """All of them."""
-        return float(records)
+    def features(self, table: Table) -> list[FloatArray]:
+        """1 for a record in the range, else 0."""
+        if not self.column:
+            return [np.ones(length(table))]
+        values = numbers(table, self.column)
+        return [((values >= self.at_least) & (values < self.below)).astype(np.float64)]
 
     def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
         """The noisy count as it is: it may be negative or fractional, and is unbiased."""

@@ -1,57 +1,106 @@
-"""How many records lie in each of several bins."""
+"""How many records lie in each of several bins or categories."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import ClassVar, Final
 
 import numpy as np
 
-from tpmdp.queries.base import Answer, Table, Unit, units_of
-from tpmdp.validate import FloatArray
+from tpmdp.errors import InputError
+from tpmdp.queries.base import Answer, Mode, Query
+from tpmdp.queries.categories import Categories, category_names, check_categories, kind_of, places
+from tpmdp.queries.shares import numbers
+from tpmdp.table import ColumnKind, Table
+from tpmdp.validate import FloatArray, IntArray
+
+BINS_MAX: Final = 1_000_000
+
+
+def check_edges(field: str, edges: Sequence[float]) -> None:
+    """Refuse what are no edges of bins.
+
+    >>> check_edges("ages", (0.0, 0.0))
+    Traceback (most recent call last):
+        ...
+    tpmdp.errors.InputError: edges of ages = 0, 0 must rise: sort them, each once
+    """
+    text = ", ".join(f"{edge:g}" for edge in edges[:20])
+    if not 2 <= len(edges) <= BINS_MAX + 1:
+        raise InputError(f"edges of {field}", text, f"must be 2 to {BINS_MAX + 1} numbers", "list the edges")
+    if not all(low < high for low, high in pairwise(edges)):
+        raise InputError(f"edges of {field}", text, "must rise", "sort them, each once")
 
 
 @dataclass(frozen=True)
-class Histogram:
-    """Counts of edges[i] <= column < edges[i + 1]; values outside all bins are not counted.
+class Histogram(Query):
+    """Counts of edges[i] <= column < edges[i + 1], or of each category; values outside all of them are not counted.
 
     >>> Histogram("ages", "age", (0.0, 18.0, 65.0)).statistic({"age": np.array([5.0, 18.0, 64.0, 90.0])})
     array([1., 2.])
     """
 
-    name: str
     column: str
-    edges: tuple[float, ...]
+    edges: tuple[float, ...] = ()
+    categories: Categories = ()
+    mode: Mode = field(default="all", metadata={"hidden": True})
+
+    leaves: ClassVar[str] = "the number of records in each bin or category"
+    whole: ClassVar[bool] = True
+    size: ClassVar[float] = 1.0
+
+    def __post_init__(self) -> None:
+        if bool(self.edges) == bool(self.categories):
+            value = "both" if self.edges else "neither"
+            raise InputError(f"edges or categories of {self.name}", value, "must be one of the two", "give one")
+        if self.edges:
+            check_edges(self.name, self.edges)
+        else:
+            check_categories(self.name, self.categories)
 
     @property
-    def columns(self) -> tuple[str, ...]:
+    def columns(self) -> Mapping[str, ColumnKind]:
         """The column it reads."""
-        return (self.column,)
+        return {self.column: "number" if self.edges else kind_of(self.categories)}
 
     @property
     def dimension(self) -> int:
         """One entry a bin."""
-        return len(self.edges) - 1
+        return len(self.edges) - 1 if self.edges else len(self.categories)
 
-    def statistic(self, table: Table) -> FloatArray:
-        """The party's counts."""
-        place = np.searchsorted(np.array(self.edges), table[self.column], side="right") - 1
-        inside = (place >= 0) & (place < self.dimension)
-        return np.bincount(place[inside], minlength=self.dimension).astype(np.float64)
+    @property
+    def spread(self) -> float:
+        """A record leaves one bin and enters another: sqrt(2), rounded up."""
+        return 1.0 if self.dimension == 1 else math.sqrt(2) * (1 + 2.0**-50)
 
-    def sensitivity(self, unit: Unit, records: int) -> float:
-        """A record leaves one bin and enters another: sqrt(2)."""
-        if self.dimension == 1:
-            return float(units_of(unit, records))
-        return units_of(unit, records) * math.sqrt(2) * (1 + 2.0**-50)
+    def partial(self, mode: Mode) -> Query:
+        """The same: records that do not count add nothing."""
+        return type(self)(self.name, self.column, self.edges, self.categories, mode)
 
-    def bound(self, records: int) -> float:
-        """All of them in one bin."""
-        return float(records)
+    def _places(self, table: Table) -> IntArray:
+        """For every record its bin, or -1."""
+        if self.categories:
+            return places(table[self.column], self.categories)
+        place = np.searchsorted(np.array(self.edges), numbers(table, self.column), side="right") - 1
+        return np.where(place < self.dimension, place, -1)
+
+    def features(self, table: Table) -> list[FloatArray]:
+        """1 for the bin of the record, else 0."""
+        place = self._places(table)
+        return [(place == entry).astype(np.float64) for entry in range(self.dimension)]
+
+    def statistic(self, table: Table, records: int | None = None) -> FloatArray:
+        """The party's counts, without a column for each bin."""
+        del records
+        place = self._places(table)
+        return np.bincount(place[place >= 0], minlength=self.dimension).astype(np.float64)
 
     def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
         """Noisy counts as they are: unbiased, perhaps negative."""
         del records
-        bins = zip(self.edges[:-1], self.edges[1:], strict=True)
-        names = [f"{self.name}: {low:g} to below {high:g}" for low, high in bins]
-        return [Answer(name, float(value), standard_error) for name, value in zip(names, total, strict=True)]
+        names = [f"{low:g} to below {high:g}" for low, high in pairwise(self.edges)]
+        names = names or list(category_names(self.categories))
+        return [Answer(self.name, float(value), standard_error, name) for name, value in zip(names, total, strict=True)]

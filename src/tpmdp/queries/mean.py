@@ -1,50 +1,88 @@
-"""The mean of a column over all records, with public bounds."""
+"""The mean of a column, with public bounds."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Final
 
 import numpy as np
 
-from tpmdp.queries.base import Answer, Table, Unit, units_of
-from tpmdp.queries.shares import exact_total, shares_of
+from tpmdp.queries.base import Z_95, Answer, Mode, Query
+from tpmdp.queries.error_bars import ratio_interval
+from tpmdp.queries.shares import Range
+from tpmdp.table import ColumnKind, Table
 from tpmdp.validate import FloatArray
+
+# Where only some records count, each also counts itself, with the largest weight that costs nothing: a record may
+# vanish (some: 1/4 + weight^2 <= 1) or change its group (groups: 2 (1/4 + weight^2) <= 1).
+_WEIGHT: Final[dict[Mode, float]] = {"some": 0.866, "groups": 0.5}
 
 
 @dataclass(frozen=True)
-class Mean:
-    """The mean of a column whose values are clipped to [low, high]. The number of records is public.
+class Mean(Query):
+    """The mean of a column whose values are clipped to [low, high].
 
     >>> Mean("stay", "days", 0, 10).statistic({"days": np.array([0.0, 10.0, 99.0])})
     array([0.5])
     """
 
-    name: str
     column: str
     low: float
     high: float
+    mode: Mode = field(default="all", metadata={"hidden": True})
 
-    dimension = 1
+    leaves: ClassVar[str] = "the sum of the clipped values, as shares of the range from its middle"
+    spread: ClassVar[float] = 1.0  # one end of the range to the other
+
+    def __post_init__(self) -> None:
+        Range(self.name, self.low, self.high)
 
     @property
-    def columns(self) -> tuple[str, ...]:
+    def columns(self) -> Mapping[str, ColumnKind]:
         """The column it reads."""
-        return (self.column,)
+        return {self.column: "number"}
 
-    def statistic(self, table: Table) -> FloatArray:
-        """Sum of clipped values as shares of the range, from its middle."""
-        return np.array([exact_total(shares_of(table[self.column], self.low, self.high))])
+    @property
+    def dimension(self) -> int:
+        """The sum, and the number of records where it is not known."""
+        return 1 if self.mode == "all" else 2
 
-    def sensitivity(self, unit: Unit, records: int) -> float:
-        """A record moves the sum by at most the whole range, which is 1."""
-        return float(units_of(unit, records))
+    @property
+    def size(self) -> float:
+        """At an end of the range."""
+        return 0.5 if self.mode == "all" else math.hypot(0.5, _WEIGHT[self.mode])
 
-    def bound(self, records: int) -> float:
-        """All values at one end of the range."""
-        return records / 2
+    @property
+    def largest(self) -> float:  # type: ignore[override]  # a constant of each mode
+        """At an end of the range; the weight of a record may be above."""
+        return 1.0 if self.mode == "some" else 0.5
+
+    def partial(self, mode: Mode) -> Query:
+        """The mean of the records that count, and their number with it."""
+        return type(self)(self.name, self.column, self.low, self.high, mode)
+
+    def features(self, table: Table) -> list[FloatArray]:
+        """The share of the range from its middle; and the weight of a record."""
+        shares = Range(self.column, self.low, self.high).shares(table)
+        return [shares] if self.mode == "all" else [shares, np.full(len(shares), _WEIGHT[self.mode])]
+
+    def typical(self, records: float) -> FloatArray:
+        """Values in the middle of the range."""
+        return np.array([0.0, records * _WEIGHT.get(self.mode, 0.0)])[: self.dimension]
 
     def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
         """Back to the scale of the column."""
         width = self.high - self.low
-        share = float(total[0]) / records + 0.5
-        return [Answer(self.name, self.low + share * width, standard_error / records * width)]
+        if self.mode == "all":
+            share = float(total[0]) / records + 0.5
+            return [Answer(self.name, self.low + share * width, standard_error / records * width)]
+        weight = _WEIGHT[self.mode]
+        top, count = float(total[0]), float(total[1]) / weight
+        low, high = ratio_interval(top, count, standard_error, standard_error / weight, -0.5, 0.5)
+        share = min(max(top / count, -0.5), 0.5) if count > 0 else 0.0
+        limits = (self.low + (low + 0.5) * width, self.low + (high + 0.5) * width)
+        note = "too few records for the noise" if high - low >= 1 else ""
+        error = (high - low) * width / (2 * Z_95)
+        return [Answer(self.name, self.low + (share + 0.5) * width, error, limits=limits, note=note)]

@@ -1,10 +1,59 @@
-"""Values of a column as shares of a public range, added up exactly."""
+"""Values of a column as shares of a public range."""
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+
 import numpy as np
 
+from tpmdp.errors import InputError
+from tpmdp.table import Column, Table, Text
 from tpmdp.validate import FloatArray
+
+
+@dataclass(frozen=True)
+class Range:
+    """Public bounds of a column; values outside are clipped to them.
+
+    >>> Range("age", 18.0, 96.0).width
+    78.0
+    """
+
+    column: str
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        check_range(self.column, self.low, self.high)
+
+    @property
+    def width(self) -> float:
+        """How wide."""
+        return self.high - self.low
+
+    def shares(self, table: Table) -> FloatArray:
+        """Where the values lie, from the middle of the range: each in [-1/2, 1/2].
+
+        >>> Range("age", 0.0, 10.0).shares({"age": np.array([0.0, 5.0, 99.0])})
+        array([-0.5,  0. ,  0.5])
+        """
+        return shares_of(numbers(table, self.column), self.low, self.high)
+
+
+def check_range(field: str, low: float, high: float) -> None:
+    """Refuse bounds that are no range.
+
+    >>> check_range("age", 5.0, 1.0)
+    Traceback (most recent call last):
+        ...
+    tpmdp.errors.InputError: bounds of age = 5.0 to 1.0 must be a finite range: give public bounds, low less than
+    high, not too close for their size
+    """
+    widest = max(abs(low), abs(high))
+    if not (math.isfinite(widest) and 0 < high - low <= 1e300 and high - low >= 1e-9 * widest):
+        remedy = "give public bounds, low less than high, not too close for their size"
+        raise InputError(f"bounds of {field}", f"{low!r} to {high!r}", "must be a finite range", remedy)
 
 
 def shares_of(values: FloatArray, low: float, high: float) -> FloatArray:
@@ -16,17 +65,13 @@ def shares_of(values: FloatArray, low: float, high: float) -> FloatArray:
     return np.clip((np.clip(values, low, high) - low) / (high - low) - 0.5, -0.5, 0.5)
 
 
-def exact_total(shares: FloatArray) -> float:
-    """The sum of numbers in [-1/2, 1/2], such that replacing one of them moves it by at most 1, exactly.
+def numbers(table: Table, column: str) -> FloatArray:
+    """A column of numbers.
 
-    They become whole multiples of a power of two small enough that the sum is exact: a floating-point sum would let one
-    record move it by a little more than its share. They are rounded up or down by a dither that depends on the place
-    only, so that the errors of many records do not add up.
-
-    >>> exact_total(np.array([-0.5, 0.5, 0.5]))
-    0.5
+    >>> numbers({"age": np.array([1.0])}, "age")
+    array([1.])
     """
-    scale = 2.0 ** (52 - len(shares).bit_length())
-    dither = np.random.default_rng(0).random(len(shares))  # public
-    whole = np.clip(np.floor(shares * scale + dither), -scale / 2, scale / 2).astype(np.int64)
-    return float(whole.sum() / scale)
+    values: Column = table[column]
+    if isinstance(values, Text):
+        raise InputError("column", column, "holds text, not numbers", "give a column of numbers")
+    return values

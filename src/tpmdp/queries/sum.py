@@ -1,25 +1,77 @@
-"""The sum of a column over all records, with public bounds."""
+"""The sum of a column, with public bounds."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
 
-from tpmdp.queries.base import Answer
-from tpmdp.queries.mean import Mean
+import numpy as np
+
+from tpmdp.queries.base import Answer, Mode, Query
+from tpmdp.queries.shares import Range, numbers
+from tpmdp.table import ColumnKind, Table
 from tpmdp.validate import FloatArray
 
 
 @dataclass(frozen=True)
-class Sum(Mean):
-    """The sum of a column whose values are clipped to [low, high]: the mean times the public number of records.
+class Sum(Query):
+    """The sum of a column whose values are clipped to [low, high].
 
-    >>> import numpy as np
     >>> query = Sum("days in all", "days", 0, 10)
     >>> query.answers(query.statistic({"days": np.array([0.0, 10.0, 99.0])}), 3, 0.0)[0].value
     20.0
     """
 
+    column: str
+    low: float
+    high: float
+    mode: Mode = field(default="all", metadata={"hidden": True})
+
+    leaves: ClassVar[str] = "the sum of the clipped values, scaled to about 1 a record"
+    dimension: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        Range(self.name, self.low, self.high)
+
+    @property
+    def columns(self) -> Mapping[str, ColumnKind]:
+        """The column it reads."""
+        return {self.column: "number"}
+
+    @property
+    def _reach(self) -> float:
+        return max(abs(self.low), abs(self.high))
+
+    @property
+    def spread(self) -> float:
+        """One end of the range to the other: the whole range is 1, or the farther end where not all records count."""
+        return 1.0 if self.mode == "all" else (self.high - self.low) / self._reach
+
+    @property
+    def size(self) -> float:
+        """At an end of the range."""
+        return 0.5 if self.mode == "all" else 1.0
+
+    @property
+    def largest(self) -> float:  # type: ignore[override]  # a constant of each mode
+        """The same: there is one entry."""
+        return self.size
+
+    def partial(self, mode: Mode) -> Query:
+        """The sum of the records that count: their number is not needed, as values are taken from 0."""
+        return type(self)(self.name, self.column, self.low, self.high, mode)
+
+    def features(self, table: Table) -> list[FloatArray]:
+        """The share of the range from its middle if all records count, else the value in units of the farther end."""
+        if self.mode == "all":
+            return [Range(self.column, self.low, self.high).shares(table)]
+        return [np.clip(numbers(table, self.column), self.low, self.high) / self._reach]
+
     def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
         """Back to the scale of the column."""
-        (mean,) = super().answers(total, records, standard_error)
-        return [Answer(self.name, mean.value * records, mean.standard_error * records)]
+        if self.mode != "all":
+            return [Answer(self.name, float(total[0]) * self._reach, standard_error * self._reach)]
+        width = self.high - self.low
+        value = float(total[0]) * width + (self.low + self.high) / 2 * records
+        return [Answer(self.name, value, standard_error * width)]

@@ -1,0 +1,248 @@
+"""Columns as they grow, and what can be wrong with them. Complaints name file, place and column, never a value."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from tpmdp.errors import FileError, shown
+from tpmdp.table import Column, ColumnKind, Text
+from tpmdp.validate import FloatArray
+
+SIZE_MAX: Final = 64 << 30
+TEXT_LENGTH_MAX: Final = 1_000  # characters in one value
+TEXT_VALUES_MAX: Final = 1_000_000  # distinct values in one column
+_CORRECT: Final = "correct the record, or remove it and lower `records` in the study"
+_NAMES: Final = {int: "whole number", float: "number", Decimal: "number", bool: "truth value", str: "text"}
+_NAMED_SHOWN: Final = 200
+
+Wanted = Mapping[str, ColumnKind]
+
+
+def find_columns(path: Path, wanted: Wanted, found: Sequence[str]) -> list[int]:
+    """Where the wanted columns are among those found; each must be there once.
+
+    >>> find_columns(Path("a.csv"), {"stay": "number"}, ["age", "stay"])
+    [1]
+    >>> find_columns(Path("a.csv"), {"cost": "number"}, ["age", "stay"])
+    Traceback (most recent call last):
+        ...
+    tpmdp.errors.FileError: a.csv has no column cost (it has age, stay): add it
+    """
+    for name in wanted:
+        count = found.count(name)
+        if not count:
+            raise _missing(path, name, found)
+        if count > 1:
+            raise FileError(path, f"has the column {shown(name)} twice", "keep one of them")
+    return [found.index(name) for name in wanted]
+
+
+def _missing(path: Path, name: str, found: Sequence[str]) -> FileError:
+    if not found:
+        return FileError(path, "is empty", "give a line of column names, then one line a record")
+    if any(_looks_like_a_number(entry) for entry in found):  # then it is a record, and private
+        problem = f"has no column {shown(name)}, and its first line looks like a record"
+        return FileError(path, problem, "begin with a line of column names")
+    problem = f"has no column {shown(name)} (it has {shown(', '.join(found), _NAMED_SHOWN)})"
+    return FileError(path, problem, "separate with commas" if len(found) == 1 and ";" in found[0] else "add it")
+
+
+def _looks_like_a_number(text: str) -> bool:
+    try:
+        float(text.partition(";")[0])
+    except ValueError:
+        return False
+    return True
+
+
+def no_number(path: Path, place: str, name: str) -> FileError:
+    """The complaint about a value that is missing, no number or not finite.
+
+    >>> print(no_number(Path("a.csv"), "line 7", "age").problem)
+    line 7 has no finite number in column age
+    """
+    return FileError(path, f"{place} has no finite number in column {shown(name)}", _CORRECT)
+
+
+def no_value(path: Path, place: str, name: str) -> FileError:
+    """The complaint about text that is missing or empty.
+
+    >>> print(no_value(Path("a.csv"), "line 7", "region").problem)
+    line 7 has no value in column region
+    """
+    return FileError(path, f"{place} has no value in column {shown(name)}", _CORRECT)
+
+
+def too_long(path: Path, place: str, name: str) -> FileError:
+    """The complaint about a long text.
+
+    >>> print(too_long(Path("a.csv"), "line 7", "region").problem)
+    line 7 has more than 1,000 characters in column region
+    """
+    problem = f"{place} has more than {TEXT_LENGTH_MAX:,} characters in column {shown(name)}"
+    return FileError(path, problem, "shorten it, or choose another column")
+
+
+def too_many(path: Path, name: str) -> FileError:
+    """The complaint about a text column that is no category at all.
+
+    >>> print(too_many(Path("a.csv"), "note").problem)
+    has more than 1,000,000 distinct values in column note
+    """
+    problem = f"has more than {TEXT_VALUES_MAX:,} distinct values in column {shown(name)}"
+    return FileError(path, problem, "choose a column of categories")
+
+
+def wrong_type(path: Path, name: str, found: str, kind: ColumnKind) -> FileError:
+    """The complaint about a column of another type.
+
+    >>> print(wrong_type(Path("a.parquet"), "day", "DATE", "number").problem)
+    has day of type DATE, not numbers
+    """
+    if kind == "number":
+        return FileError(path, f"has {shown(name)} of type {shown(found)}, not numbers", "store plain numbers")
+    return FileError(path, f"has {shown(name)} of type {shown(found)}, not text", "store text, or ask for numbers")
+
+
+class Numbers:
+    """A column of numbers while it is read: 8 bytes a record."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        self._path, self._name = path, name
+        self._entries = array("d")
+
+    def append(self, text: str, line: int) -> None:
+        """One value as written in a CSV file.
+
+        >>> Numbers(Path("a.csv"), "age").append("1_0", 7)
+        Traceback (most recent call last):
+            ...
+        tpmdp.errors.FileError: a.csv line 7 has no finite number in column age: correct the record, or remove it
+        and lower `records` in the study
+        """
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        if "_" in text or not math.isfinite(number):
+            raise no_number(self._path, f"line {line}", self._name)
+        self._entries.append(number)
+
+    def extend(self, values: Sequence[object]) -> None:
+        """Values from a database, in order.
+
+        >>> column = Numbers(Path("a.db"), "age")
+        >>> column.extend([70, 1.5, Decimal("0.1"), True])
+        >>> column.finish()
+        array([70. ,  1.5,  0.1,  1. ])
+        """
+        for value in values:
+            if not isinstance(value, int | float | Decimal | None):
+                raise wrong_type(self._path, self._name, _NAMES.get(type(value), type(value).__name__), "number")
+            try:
+                number = math.nan if value is None else float(value)
+            except (OverflowError, ValueError):  # a whole number beyond the doubles, a signalling NaN
+                number = math.nan
+            if not math.isfinite(number):
+                raise no_number(self._path, f"row {len(self._entries) + 1}", self._name)
+            self._entries.append(number)
+
+    def finish(self) -> FloatArray:
+        """The column as doubles."""
+        return np.array(self._entries, dtype=np.float64)
+
+
+class Texts:
+    """A column of text while it is read: 4 bytes a record, and each distinct value once."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        self._path, self._name = path, name
+        self._codes = array("i")
+        self._code_of: dict[str, int] = {}
+
+    def append(self, text: str, line: int) -> None:
+        """One value as written in a CSV file, without its quotes.
+
+        >>> Texts(Path("a.csv"), "region").append("", 7)
+        Traceback (most recent call last):
+            ...
+        tpmdp.errors.FileError: a.csv line 7 has no value in column region: correct the record, or remove it
+        and lower `records` in the study
+        """
+        self._add(text, "line", line)
+
+    def extend(self, values: Sequence[object]) -> None:
+        """Values from a database, in order.
+
+        >>> column = Texts(Path("a.db"), "region")
+        >>> column.extend(["south", "north"])
+        >>> column.finish().values, column.finish().codes.tolist()
+        (('north', 'south'), [1, 0])
+        """
+        for value in values:
+            if not isinstance(value, str | None):
+                raise wrong_type(self._path, self._name, _NAMES.get(type(value), type(value).__name__), "text")
+            self._add(value or "", "row", len(self._codes) + 1)
+
+    def _add(self, text: str, unit: str, number: int) -> None:
+        code = self._code_of.get(text)
+        if code is None:
+            if not text:
+                raise no_value(self._path, f"{unit} {number}", self._name)
+            if len(text) > TEXT_LENGTH_MAX:
+                raise too_long(self._path, f"{unit} {number}", self._name)
+            code = self._code_of[text] = len(self._code_of)
+            if code >= TEXT_VALUES_MAX:
+                raise too_many(self._path, self._name)
+        self._codes.append(code)
+
+    def finish(self) -> Text:
+        """The column with its values sorted."""
+        values = sorted(self._code_of)
+        rank = np.zeros(len(values), dtype=np.int32)
+        rank[[self._code_of[value] for value in values]] = np.arange(len(values), dtype=np.int32)
+        return Text(rank[np.array(self._codes, dtype=np.int32)], tuple(values))
+
+
+def growing(path: Path, wanted: Wanted) -> dict[str, Numbers | Texts]:
+    """An empty column for each that is wanted.
+
+    >>> sorted(growing(Path("a.csv"), {"age": "number"}))
+    ['age']
+    """
+    return {name: Numbers(path, name) if kind == "number" else Texts(path, name) for name, kind in wanted.items()}
+
+
+def join_tables(path: Path, wanted: Wanted, tables: Sequence[Mapping[str, Column]]) -> dict[str, Column]:
+    """The records of several tables, one after the other.
+
+    >>> parts = [{"region": Text.of(["south"])}, {"region": Text.of(["north", "south"])}]
+    >>> joined = join_tables(Path("a.toml"), {"region": "text"}, parts)["region"]
+    >>> joined.values, joined.codes.tolist()
+    (('north', 'south'), [1, 0, 1])
+    """
+    if len(tables) == 1:
+        return dict(tables[0])
+    result: dict[str, Column] = {}
+    for name in wanted:
+        parts = [table[name] for table in tables]
+        texts = [part for part in parts if isinstance(part, Text)]
+        numbers = [part for part in parts if not isinstance(part, Text)]
+        result[name] = _join_texts(path, name, texts) if texts else np.concatenate(numbers)
+    return result
+
+
+def _join_texts(path: Path, name: str, parts: Sequence[Text]) -> Text:
+    values = sorted(set().union(*(part.values for part in parts)))
+    if len(values) > TEXT_VALUES_MAX:
+        raise too_many(path, name)
+    place = {value: code for code, value in enumerate(values)}
+    codes = [np.array([place[value] for value in part.values] or [0], dtype=np.int32)[part.codes] for part in parts]
+    return Text(np.concatenate(codes), tuple(values))

@@ -1,0 +1,238 @@
+"""Columns through DuckDB: from Parquet files, from regular CSV files, and from SQL over files.
+
+Text is coded inside DuckDB, so ten million records never become ten million Python strings. DuckDB may fetch nothing
+from the network, and may not write private records to a temporary file: what does not fit into memory is refused.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from tpmdp.data.columns import (
+    TEXT_LENGTH_MAX,
+    TEXT_VALUES_MAX,
+    Wanted,
+    find_columns,
+    no_number,
+    no_value,
+    too_long,
+    too_many,
+    wrong_type,
+)
+from tpmdp.data.quoting import identifier, literal
+from tpmdp.errors import FileError, MissingDependencyError, shown
+from tpmdp.table import Column, ColumnKind, Text
+from tpmdp.validate import FloatArray
+
+WILDCARDS: Final = frozenset("*?[]{}")
+_SETTINGS: Final = {
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+    "python_enable_replacements": False,  # SQL must not see Python variables
+    "temp_directory": "",
+}
+_EXACT: Final = frozenset(
+    {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"}
+    | {"FLOAT", "DOUBLE", "BOOLEAN"}
+)
+_BY_WAY_OF_TEXT: Final = ("DECIMAL", "HUGEINT", "UHUGEINT")  # a direct cast to a double may round twice
+_MESSAGE_SHOWN: Final = 200
+
+
+@dataclass(frozen=True)
+class Pick:
+    """A column to fetch, and the SQL expression that gives it: a DOUBLE or a VARCHAR."""
+
+    name: str
+    kind: ColumnKind
+    expression: str
+
+
+@contextmanager
+def connected(purpose: str) -> Iterator[Any]:
+    """A DuckDB of its own, in memory.
+
+    >>> with connected("to read Parquet files") as connection:
+    ...     connection.execute("SELECT 1").fetchall()
+    [(1,)]
+    """
+    try:
+        import duckdb
+    except ImportError:
+        raise MissingDependencyError("duckdb", "data", purpose) from None
+    with duckdb.connect(":memory:", config=_SETTINGS) as connection:
+        connection.execute("SET enable_progress_bar = false")
+        yield connection
+
+
+def check_path(path: Path) -> str:
+    """The path as DuckDB takes it; it would match wildcards.
+
+    >>> check_path(Path("a*.parquet"))
+    Traceback (most recent call last):
+        ...
+    tpmdp.errors.FileError: a*.parquet has a wildcard in its path: rename it
+    """
+    full = os.path.abspath(path)
+    if WILDCARDS & set(full):
+        raise FileError(path, "has a wildcard in its path", "rename it")
+    return full
+
+
+def fetch(connection: Any, path: Path, relation: str, picks: Sequence[Pick]) -> dict[str, Column]:
+    """The columns of a relation, all in the same order of records.
+
+    >>> with connected("to show") as connection:
+    ...     fetch(connection, Path("a"), "range(3) AS t(age)", [Pick("age", "number", "age::DOUBLE")])
+    {'age': array([0., 1., 2.])}
+    """
+    selected = ", ".join(f"{pick.expression} AS c{place}" for place, pick in enumerate(picks))
+    query = f"SELECT {selected} FROM {relation}"  # noqa: S608 - built from quoted parts
+    if any(pick.kind == "text" for pick in picks):  # read twice below, so keep it: SQL need not give the same twice
+        connection.execute(f"CREATE TEMP TABLE picked AS {query}")
+        numbers = ", ".join(f"c{place}" for place, pick in enumerate(picks) if pick.kind == "number")
+        query = f"SELECT {numbers} FROM picked" if numbers else ""  # noqa: S608
+    arrays = connection.execute(query).fetchnumpy() if query else {}
+    result: dict[str, Column] = {}
+    for place, pick in enumerate(picks):
+        if pick.kind == "number":
+            result[pick.name] = _finite(path, pick.name, arrays.pop(f"c{place}"))
+        else:
+            result[pick.name] = _coded(connection, path, pick.name, f"c{place}")
+    return result
+
+
+def _finite(path: Path, name: str, values: Any) -> FloatArray:
+    plain: FloatArray = np.ma.getdata(values)
+    bad = ~np.isfinite(plain) | np.ma.getmaskarray(values)
+    if bad.any():
+        raise no_number(path, f"row {int(np.argmax(bad)) + 1}", name)
+    return plain
+
+
+def _coded(connection: Any, path: Path, name: str, column: str) -> Text:
+    """The text column as codes into its sorted values."""
+    for condition, complaint in (
+        (f"{column} IS NULL OR {column} = ''", no_value),
+        (f"length({column}) > {TEXT_LENGTH_MAX}", too_long),
+    ):
+        (first,) = connection.execute(f"SELECT min(rowid) FROM picked WHERE {condition}").fetchone()  # noqa: S608
+        if first is not None:
+            raise complaint(path, f"row {first + 1}", name)
+    distinct = f"SELECT DISTINCT {column} FROM picked ORDER BY 1"  # noqa: S608 - by bytes, which is Python's order
+    values = connection.execute(f"{distinct} LIMIT {TEXT_VALUES_MAX + 1}").fetchnumpy()[column].tolist()
+    if len(values) > TEXT_VALUES_MAX:
+        raise too_many(path, name)
+    if not values:
+        return Text(np.zeros(0, dtype=np.int32), ())
+    connection.execute(f"CREATE TYPE kind_{column} AS ENUM ({distinct})")
+    codes = f"SELECT enum_code({column}::kind_{column})::INTEGER AS code FROM picked"  # noqa: S608
+    return Text(connection.execute(codes).fetchnumpy()["code"], tuple(values))
+
+
+def _typed_picks(path: Path, wanted: Wanted, names: Sequence[str], types: Sequence[str]) -> list[Pick]:
+    """How to fetch columns that have types, and a complaint where the type is another one."""
+    picks = []
+    for (name, kind), place in zip(wanted.items(), find_columns(path, wanted, names), strict=True):
+        found, quoted = types[place], identifier(name)
+        if kind == "text" and (found == "VARCHAR" or found.startswith("ENUM")):
+            picks.append(Pick(name, kind, f"{quoted}::VARCHAR"))
+        elif kind == "number" and found in _EXACT:
+            picks.append(Pick(name, kind, f"{quoted}::DOUBLE"))
+        elif kind == "number" and found.partition("(")[0] in _BY_WAY_OF_TEXT:
+            picks.append(Pick(name, kind, f"{quoted}::VARCHAR::DOUBLE"))
+        else:
+            raise wrong_type(path, name, found.partition("(")[0], kind)
+    return picks
+
+
+def read_parquet_columns(path: Path, wanted: Wanted) -> dict[str, Column]:
+    """The wanted columns of one Parquet file.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder, connected("to write") as connection:
+    ...     file = Path(folder) / "bank.parquet"
+    ...     _ = connection.execute(f"COPY (SELECT 70 AS age) TO '{file}'")
+    ...     read_parquet_columns(file, {"age": "number"})
+    {'age': array([70.])}
+    """
+    with connected("to read Parquet files") as connection:
+        import duckdb
+
+        relation = f"read_parquet({literal(check_path(path))}, hive_partitioning = false)"
+        try:
+            shape = connection.execute(f"DESCRIBE FROM {relation}").fetchall()
+            picks = _typed_picks(path, wanted, [row[0] for row in shape], [row[1] for row in shape])
+            return fetch(connection, path, relation, picks)
+        except duckdb.OutOfMemoryException:
+            raise _no_memory(path) from None
+        except duckdb.Error as error:  # its message may quote a record
+            problem = f"is not a readable Parquet file ({type(error).__name__})"
+            raise FileError(path, problem, "write it anew") from None
+
+
+def read_sql(path: Path, sql: str, wanted: Wanted) -> dict[str, Column]:
+    """The wanted columns of a SELECT over files beside `path`, or below its folder; no other file can be read.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = (Path(folder) / "visits.csv").write_text("age,stay" + chr(10) + "70,3" + chr(10) + "41,1" + chr(10))
+    ...     read_sql(Path(folder) / "bank.toml", "SELECT age FROM 'visits.csv' WHERE stay > 2", {"age": "number"})
+    {'age': array([70.])}
+    """
+    with connected("to run SQL over files") as connection:
+        import duckdb
+
+        try:
+            statements = connection.extract_statements(sql)
+            if [statement.type for statement in statements] != [duckdb.StatementType.SELECT]:
+                raise FileError(path, "has `sql` that is not one SELECT", "give one SELECT")
+            _offer_files(connection, path, sql)
+            shape = connection.execute(f"DESCRIBE {sql}").fetchall()
+            picks = _typed_picks(path, wanted, [row[0] for row in shape], [row[1] for row in shape])
+            connection.execute(f"CREATE TEMP VIEW asked AS {sql}")
+            return fetch(connection, path, "asked", picks)
+        except duckdb.OutOfMemoryException:
+            raise _no_memory(path) from None
+        except duckdb.PermissionException:
+            problem = "has `sql` that reads a file elsewhere, or a relative path in a function"
+            raise FileError(path, problem, "write FROM 'file.csv' of its own folder") from None
+        except duckdb.Error as error:
+            raise FileError(path, f"has `sql` that fails ({_public(error)})", "correct it") from None
+
+
+def _offer_files(connection: Any, path: Path, sql: str) -> None:
+    """Make the files named in the SQL readable under the names it uses, and lock everything else.
+
+    DuckDB would look for a relative path in the working directory first. A view of that name comes before any file.
+    """
+    folder = Path(check_path(path)).parent
+    connection.execute(f"SET allowed_directories = [{literal(str(folder) + os.sep)}]")
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+    for name in connection.get_table_names(sql):
+        file = folder / name
+        suffix = file.suffix.lower()
+        if suffix in (".csv", ".parquet") and not os.path.isabs(name) and not WILDCARDS & set(name) and file.is_file():
+            source = f"read_{suffix[1:]}({literal(str(file))}, hive_partitioning = false)"
+            connection.execute(f"CREATE TEMP VIEW {identifier(name)} AS FROM {source}")
+
+
+def _public(error: Exception) -> str:
+    """What may be shown: complaints about the SQL itself. Others may quote a record, so only their kind is named."""
+    import duckdb
+
+    if not isinstance(error, duckdb.ParserException | duckdb.CatalogException | duckdb.BinderException):
+        return type(error).__name__
+    return shown(str(error).partition("\n")[0], _MESSAGE_SHOWN)
+
+
+def _no_memory(path: Path) -> FileError:
+    return FileError(path, "needs more memory than there is", "use a larger machine, or fewer columns")

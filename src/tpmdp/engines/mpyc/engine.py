@@ -1,0 +1,106 @@
+"""The mpyc engine on one machine: every party a process of its own, over loopback."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Final
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from tpmdp.engines.contract import Outcome
+from tpmdp.engines.mpyc.functions import Parameters
+from tpmdp.engines.mpyc.job import Job, guarantee_of
+from tpmdp.engines.mpyc.process import WORKER, WorkerProcess
+from tpmdp.engines.mpyc.record import MpycError
+from tpmdp.errors import TpmdpError
+from tpmdp.protocol.masks import Mask, from_words
+from tpmdp.protocol.terms import Terms
+from tpmdp.validate import IntArray
+
+_HOST: Final = "127.0.0.1"
+Watch = Callable[[Sequence[WorkerProcess]], None]
+
+
+class MpycEngine:
+    """Shamir sharing among all parties, for functions of inputs that are not sums too."""
+
+    name = "mpyc"
+
+    def __init__(
+        self,
+        function: str = "tpmdp.engines.mpyc.functions:total",
+        parameters: Parameters | None = None,
+        *,
+        module: str = WORKER,
+        on_go: Watch | None = None,
+    ) -> None:
+        self._function, self._parameters = function, parameters
+        self._module, self._on_go = module, on_go
+        self.seconds = 0.0  # from the word go to the last party done, for benchmarks
+
+    def run(
+        self, terms: Terms, identities: Sequence[Ed25519PrivateKey], vectors: Sequence[Mask], deadline_s: float = 60.0
+    ) -> Outcome:
+        """The function of vectors that have their noise inside, as those of a sum do."""
+        values = [from_words(vector, terms.grid.word) for vector in vectors]
+        return self._run(terms, identities, values, None, deadline_s)
+
+    def run_function(
+        self,
+        terms: Terms,
+        identities: Sequence[Ed25519PrivateKey],
+        values: Sequence[IntArray],
+        noises: Sequence[IntArray],
+        deadline_s: float = 60.0,
+    ) -> Outcome:
+        """The function of the values, and on top of it every party's noise, added inside."""
+        return self._run(terms, identities, values, noises, deadline_s)
+
+    def _run(
+        self,
+        terms: Terms,
+        identities: Sequence[Ed25519PrivateKey],
+        values: Sequence[IntArray],
+        noises: Sequence[IntArray] | None,
+        deadline_s: float,
+    ) -> Outcome:
+        sizes = [len(each) for each in values]
+        job = Job.of(terms, self._function, self._parameters, sizes, noises is not None)
+        job.digest()  # refuses a missing MPyC and parameters that do not travel
+        every = [None] * terms.count if noises is None else list(noises)
+        for index in range(terms.count):
+            job.check(index, values[index], every[index])
+        with ExitStack() as stack:
+            workers = []
+            for index in range(terms.count):
+                worker = WorkerProcess(self._module)
+                stack.callback(worker.stop)
+                worker.give(job, index, identities[index], values[index], every[index], (_HOST, 0), deadline_s)
+                workers.append(worker)
+            addresses = [(_HOST, worker.port()) for worker in workers]
+            began = time.monotonic()
+            for worker in workers:
+                worker.go(addresses)
+            if self._on_go is not None:
+                self._on_go(workers)
+            told = _outcomes(workers, deadline_s)
+            self.seconds = time.monotonic() - began
+        sums = {index: result for index, (result, _) in enumerate(told) if result is not None}
+        receipts = frozenset(range(terms.count)) - set(sums)
+        return Outcome(sums, receipts, tuple(sent for _, sent in told), guarantee_of(job))
+
+
+def _outcomes(workers: Sequence[WorkerProcess], deadline_s: float) -> list[tuple[IntArray | None, int]]:
+    """What everybody got. If somebody failed, the error of whoever failed by itself, not of those it took along."""
+    told: list[tuple[IntArray | None, int]] = []
+    errors: list[TpmdpError] = []
+    for worker in workers:
+        try:
+            told.append(worker.outcome(deadline_s))
+        except TpmdpError as error:
+            errors.append(error)
+    if errors:
+        raise next((error for error in errors if not isinstance(error, MpycError) or error.culprit is None), errors[0])
+    return told

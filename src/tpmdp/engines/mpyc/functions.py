@@ -1,0 +1,133 @@
+"""Functions of shared arrays. One is named by text, "module:function", so that every party's process can import it.
+
+A function gets MPyC's runtime, the parties' inputs as secure arrays of one dimension (None for a party without input)
+and its parameters. It returns one secure array of the grid's dimension, in grid steps. Everything in it is public but
+the numbers: no shape and no branch may depend on them. It must open nothing itself.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from tpmdp.errors import InputError
+
+Parameters = Mapping[str, Any]
+Secure = Any  # a secure integer array of MPyC
+Function = Callable[[Any, Sequence[Secure], Parameters], Secure]
+
+
+def load_function(name: str) -> Function:
+    """The function of a name.
+
+    >>> load_function("tpmdp.engines.mpyc.functions:total").__name__
+    'total'
+    """
+    module, _, attribute = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError):
+        found = None
+    if not callable(found):
+        raise InputError("function", name, "cannot be imported", "name it as module:function, installed everywhere")
+    loaded: Function = found
+    return loaded
+
+
+def total(mpc: Any, inputs: Sequence[Secure], parameters: Parameters) -> Secure:
+    """The sum of all inputs. No message is needed."""
+    del mpc, parameters
+    present = _present(inputs)
+    result = present[0]
+    for each in present[1:]:
+        result = result + each
+    return result
+
+
+def maximum(mpc: Any, inputs: Sequence[Secure], parameters: Parameters) -> Secure:
+    """The largest number in every place, over the parties that have input; in pairs, so that few rounds are needed."""
+    del parameters
+    present = _present(inputs)
+    while len(present) > 1:
+        odd = present[len(present) // 2 * 2 :]
+        present = [mpc.np_maximum(a, b) for a, b in zip(present[::2], present[1::2], strict=False)] + odd
+    return present[0]
+
+
+def gram(mpc: Any, inputs: Sequence[Secure], parameters: Parameters) -> Secure:
+    """Inner products between columns of different parties, after numbers that parties computed alone.
+
+    Parameters: `records`, and for every party how many `columns` and `local` numbers it has; `scale`, a factor of the
+    products. A party's input is its local numbers, then its columns one after the other. The result is all local
+    numbers, party by party, then for every two parties i < j all columns of i times all of j, row by row.
+    Products are of shares, on the spot; only their sums are reshared, all at once.
+    """
+    shape = GramShape(parameters)
+    kind = next(type(each) for each in inputs if each is not None)
+
+    async def compute(*present: Secure) -> Any:
+        await mpc.returnType((kind, (shape.dimension,)))
+        shares = iter(await mpc.gather(list(present)))
+        values = [next(shares).value if size else np.zeros(0, dtype=object) for size in shape.sizes]
+        columns = [
+            value[local:].reshape(count, shape.records)
+            for value, local, count in zip(values, shape.local, shape.columns, strict=True)
+        ]
+        products = [(columns[i] @ columns[j].T).reshape(-1) for i, j in combinations(range(len(values)), 2)]
+        field = kind.sectype.field
+        sums = await mpc._reshare(field.array(np.concatenate(products) * shape.scale))
+        alone = [value[:local] for value, local in zip(values, shape.local, strict=True)]
+        return field.array(np.concatenate([*alone, sums.value]))
+
+    compute.__annotations__.clear()  # MPyC takes them for secure types
+    return mpc.coroutine(compute)(*(each for each in inputs if each is not None))
+
+
+class GramShape:
+    """Lengths that belong to parameters of `gram`, which are checked here.
+
+    >>> shape = GramShape({"records": 10, "columns": [1, 2, 0], "local": [3, 0, 0], "scale": 1})
+    >>> shape.sizes, shape.dimension
+    ([13, 20, 0], 5)
+    """
+
+    def __init__(self, parameters: Parameters) -> None:
+        try:
+            self.columns, self.local = ([int(c) for c in parameters[key]] for key in ("columns", "local"))
+            self.records, self.scale = int(parameters["records"]), int(parameters["scale"])
+            numbers = [*self.columns, *self.local, self.records]
+            good = len(self.columns) == len(self.local) and min(numbers) >= 0 and self.records > 0
+        except (KeyError, TypeError, ValueError):
+            good = False
+        if not good:
+            rule = "must have records, columns, local and scale, the middle two one a party"
+            raise InputError("parameters", dict(parameters), rule, "see tpmdp.engines.mpyc.functions.gram")
+        self.pairs = sum(a * b for a, b in combinations(self.columns, 2))
+        if not self.pairs:
+            rule = "leave no two parties with columns"
+            raise InputError("columns", self.columns, rule, "use a sum, which needs no products")
+
+    @property
+    def sizes(self) -> list[int]:
+        """How many numbers each party gives."""
+        return [local + columns * self.records for local, columns in zip(self.local, self.columns, strict=True)]
+
+    @property
+    def dimension(self) -> int:
+        """How many numbers come out."""
+        return sum(self.local) + self.pairs
+
+
+def _present(inputs: Sequence[Secure]) -> list[Secure]:
+    """The inputs there are; adding or comparing needs them all of one length."""
+    present = [each for each in inputs if each is not None]
+    lengths = sorted({each.shape[0] for each in present})
+    if len(lengths) != 1:
+        raise InputError(
+            "lengths of inputs", lengths, "must be one and the same", "give vectors of one length, or none"
+        )
+    return present

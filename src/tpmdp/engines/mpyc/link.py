@@ -1,0 +1,216 @@
+"""A connection to one party, which takes the place of MPyC's own: sealed records, limits, and an end that is noticed.
+
+MPyC's messages are labelled with its program counter. One that comes before MPyC asks for it is kept, within a limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Callable
+from contextlib import suppress
+from enum import IntEnum
+from typing import Final
+
+from tpmdp.engines.mpyc.record import (
+    LENGTH_BYTES,
+    RECORD_MAX,
+    TAG_BYTES,
+    LateError,
+    MpycError,
+    Open,
+    RecordError,
+    Seal,
+    record_length,
+)
+from tpmdp.errors import TpmdpError
+
+_FRAME: Final = struct.Struct(">BqI")  # kind, program counter, length
+_KEEPING: Final = 200  # bytes that keeping a message costs beyond its content
+_CLOSE_S: Final = 1.0
+_NAMED: Final = 20  # parties in one message
+
+
+class Kind(IntEnum):
+    """What a message is."""
+
+    DATA = 1  # of MPyC
+    DONE = 2  # I am a receiver and have the result
+    BYE = 3  # I have sent all that I will ever send
+    ABORT = 4  # I give up. Body: a reason, then the indices of those I lost or waited for
+
+
+class Reason(IntEnum):
+    """Why a party gives up."""
+
+    ERROR = 0  # of its own
+    LOSS = 1
+    DEADLINE = 2
+
+
+class Link:
+    """One party as MPyC's runtime sees it: `send`, `receive` and `nbytes_sent`."""
+
+    def __init__(
+        self,
+        peer: int,
+        name: Callable[[int], str],
+        streams: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        keys: tuple[Seal, Open],
+        kept_max: int,
+        on_loss: Callable[[TpmdpError], None],
+    ) -> None:
+        self.peer, self._name, self._on_loss, self._kept_max = peer, name, on_loss, kept_max
+        self._reader, self._writer = streams
+        self._seal, self._open = keys
+        self.nbytes_sent = 0
+        loop = asyncio.get_running_loop()
+        self.done: asyncio.Future[None] = loop.create_future()
+        self.bye: asyncio.Future[None] = loop.create_future()
+        self._kept: dict[int, bytes] = {}
+        self._kept_bytes = 0
+        self._awaited: dict[int, asyncio.Future[bytes]] = {}
+        self._stream = bytearray()
+        self._task = loop.create_task(self._read())
+
+    def __repr__(self) -> str:
+        return f"Link({self.peer})"
+
+    @property
+    def waiting(self) -> bool:
+        """Whether something this party should have sent is missing."""
+        return any(not future.done() for future in self._awaited.values())
+
+    def send(self, pc: int, payload: bytes) -> None:
+        """Send a message of MPyC."""
+        self._put(Kind.DATA, pc, payload)
+
+    def receive(self, pc: int) -> bytes | asyncio.Future[bytes]:
+        """The message of this program counter, or a promise of it."""
+        payload = self._kept.pop(pc, None)
+        if payload is not None:
+            self._kept_bytes -= len(payload) + _KEEPING
+            return payload
+        self._awaited[pc] = asyncio.get_running_loop().create_future()
+        if self.bye.done():
+            self._lose(RecordError("left too early"))
+        return self._awaited[pc]
+
+    def tell(self, kind: Kind, body: bytes = b"") -> None:
+        """Send a message of our own."""
+        self._put(kind, 0, body)
+
+    def abort(self, error: TpmdpError) -> None:
+        """Tell the party that we give up, and because of whom; it may be gone."""
+        reason = Reason.ERROR
+        who: tuple[int, ...] = ()
+        if isinstance(error, LateError):
+            reason, who = Reason.DEADLINE, error.missing
+        elif isinstance(error, MpycError) and error.culprit is not None:
+            reason, who = Reason.LOSS, (error.culprit,)
+        body = bytes([reason]) + b"".join(index.to_bytes(4, "big") for index in who)
+        with suppress(OSError, RuntimeError):
+            self.tell(Kind.ABORT, body)
+
+    async def close(self) -> None:
+        """Close when all is sent; not later than in a few seconds.
+
+        Closing with something unread resets the connection, and our last words would be lost: read to the end first.
+        """
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(_CLOSE_S):
+                if not self.bye.done():
+                    self._writer.write_eof()
+                    await asyncio.wait({self._task})
+                self._writer.close()
+                await self._writer.wait_closed()
+        self._task.cancel()
+        self._writer.transport.abort()
+
+    def _put(self, kind: Kind, pc: int, payload: bytes) -> None:
+        if len(payload) > min(self._kept_max, 0xFFFFFFFF):
+            raise MpycError("the function sends longer messages than the engine allows: use shorter vectors")
+        content = _FRAME.pack(kind, pc, len(payload)) + payload
+        for start in range(0, len(content), RECORD_MAX):
+            record = self._seal.record(content[start : start + RECORD_MAX])
+            self.nbytes_sent += len(record)
+            self._writer.write(record)
+
+    async def _read(self) -> None:
+        """Read until the party says goodbye, goes, or misbehaves."""
+        try:
+            while True:
+                sealed = await read_record(self._reader)
+                self._stream += self._open.content(sealed)
+                self._take()
+        except (RecordError, asyncio.IncompleteReadError, OSError) as error:
+            if not self.bye.done():
+                self._lose(error)
+                self.bye.set_result(None)
+
+    def _take(self) -> None:
+        """Hand over the messages that are complete."""
+        start = 0
+        while len(self._stream) - start >= _FRAME.size:
+            kind, pc, length = _FRAME.unpack_from(self._stream, start)
+            if length > self._kept_max:
+                raise RecordError("sent a message longer than the function needs")
+            end = start + _FRAME.size + length
+            if len(self._stream) < end:
+                break
+            self._message(kind, pc, bytes(self._stream[start + _FRAME.size : end]))
+            start = end
+        del self._stream[:start]
+
+    def _message(self, kind: int, pc: int, payload: bytes) -> None:
+        if self.bye.done():
+            raise RecordError("went on after its goodbye")
+        if kind == Kind.DATA:
+            self._data(pc, payload)
+        elif kind == Kind.DONE and not payload and not self.done.done():
+            self.done.set_result(None)
+        elif kind == Kind.BYE and not payload:
+            self.bye.set_result(None)
+            if self.waiting:
+                self._lose(RecordError("left too early"))
+        elif kind == Kind.ABORT and len(payload) % 4 == 1 and payload[0] in list(Reason):
+            self._aborted(Reason(payload[0]), struct.unpack(f">{len(payload) // 4}I", payload[1:]))
+        else:
+            raise RecordError("sent a message that is not of this protocol")
+
+    def _data(self, pc: int, payload: bytes) -> None:
+        future = self._awaited.pop(pc, None)
+        if future is not None:
+            if not future.done():
+                future.set_result(payload)
+            return
+        if pc in self._kept:
+            raise RecordError("sent a message twice")
+        self._kept[pc] = payload
+        self._kept_bytes += len(payload) + _KEEPING
+        if self._kept_bytes > self._kept_max:
+            raise RecordError("sent more than the function needs")
+
+    def _aborted(self, reason: Reason, who: tuple[int, ...]) -> None:
+        self.bye.set_result(None)
+        name, names = self._name(self.peer), ", ".join(self._name(index) for index in who[:_NAMED])
+        if reason == Reason.DEADLINE:
+            self._on_loss(LateError(f"the deadline passed while waiting for {names}: {name} gave up first", who))
+        elif reason == Reason.LOSS and who:
+            self._on_loss(MpycError(f"{name} ended the session because it lost {names}: run again", who[0]))
+        else:
+            text = f"{name} ended the session because of an error on its side: ask it"
+            self._on_loss(MpycError(text, self.peer))
+
+    def _lose(self, error: Exception) -> None:
+        name = self._name(self.peer)
+        text = f"{name} {error}" if isinstance(error, RecordError) else f"the connection to {name} was lost"
+        self._on_loss(MpycError(f"{text}: run again when it is back", self.peer))
+
+
+async def read_record(reader: asyncio.StreamReader, length: int | None = None) -> bytes:
+    """The next record, still sealed; of just this length of content if one is given."""
+    found = record_length(await reader.readexactly(LENGTH_BYTES))
+    if length is not None and found != length + TAG_BYTES:
+        raise RecordError("sent a record of a length that is not allowed")
+    return await reader.readexactly(found)

@@ -1,0 +1,210 @@
+"""Everybody connected with everybody: parties of a lower index dial those of a higher one, until the deadline.
+
+Whoever does not prove within seconds to be a missing party of this very session is dropped, and the true one may come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Final
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from tpmdp.clock import now_s
+from tpmdp.engines.mpyc.link import Link, read_record
+from tpmdp.engines.mpyc.record import (
+    HELLO_BYTES,
+    PROOF_BYTES,
+    Exchange,
+    LateError,
+    Open,
+    RecordError,
+    Seal,
+    decode_hello,
+)
+from tpmdp.errors import InputError, TpmdpError
+from tpmdp.protocol.terms import Terms
+
+Address = tuple[str, int]
+HANDSHAKE_S: Final = 5.0
+PENDING_MAX: Final = 64  # connections that have not proved who they are; past it the oldest goes
+_PAUSE_S: Final = (0.05, 1.0)  # between tries: first, longest
+_EVERYWHERE: Final = ("", "0.0.0.0", "::")  # noqa: S104
+_FAILURES: Final = (OSError, TimeoutError, asyncio.IncompleteReadError, RecordError)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket on this address only.
+
+    >>> with listen("127.0.0.1", 0) as listener:
+    ...     listener.getsockname()[0]
+    '127.0.0.1'
+    """
+    try:
+        family = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family)
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or "not an address"
+        raise InputError("address", f"{host}:{port}", f"cannot be listened on ({reason})", "choose another") from None
+
+
+def check_addresses(addresses: Sequence[Address], count: int) -> None:
+    """Refuse addresses that nobody can dial.
+
+    >>> check_addresses([("127.0.0.1", 7001)] * 3, 3)
+    """
+    if len(addresses) != count:
+        raise InputError("addresses", len(addresses), f"must be {count}, one a party", "give every party's address")
+    for host, port in addresses:
+        if host in _EVERYWHERE or not 0 <= port <= 65535:
+            raise InputError("address", f"{host}:{port}", "must be a host and a port", "give one others can dial")
+
+
+class Network:
+    """The links of one party."""
+
+    def __init__(
+        self,
+        terms: Terms,
+        index: int,
+        identity: Ed25519PrivateKey,
+        work: bytes,
+        kept_max: int,
+        on_loss: Callable[[TpmdpError], None],
+    ) -> None:
+        self._terms, self._index, self._identity = terms, index, identity
+        self._work, self._kept_max, self._on_loss = work, kept_max, on_loss
+        self.links: dict[int, Link] = {}
+        self._notes: dict[int, str] = {}  # why whoever came for a party was dropped
+        self._pending: dict[asyncio.StreamWriter, None] = {}
+        self._all_here = asyncio.Event()
+        self._handshake_bytes = 0
+
+    def name(self, party: int) -> str:
+        """A party's name; other parties may tell us any number."""
+        return self._terms.spec.name(party) if party < self._terms.count else "somebody"
+
+    @property
+    def missing(self) -> list[int]:
+        """Who is not connected."""
+        return [party for party in range(self._terms.count) if party != self._index and party not in self.links]
+
+    @property
+    def bytes_sent(self) -> int:
+        """All we sent, refused connections included."""
+        return self._handshake_bytes + sum(link.nbytes_sent for link in self.links.values())
+
+    async def connect(self, addresses: Sequence[Address], listener: socket.socket | None, deadline: float) -> None:
+        """Until everybody is here; the deadline names who is not."""
+        server = None if listener is None else await asyncio.start_server(self._answer, sock=listener)
+        above = range(self._index + 1, self._terms.count)
+        dials = [asyncio.create_task(self._dial(peer, addresses[peer])) for peer in above]
+        try:
+            async with asyncio.timeout(max(0.0, deadline - now_s())):
+                await self._all_here.wait()
+        except TimeoutError:
+            raise LateError(self._late(), tuple(self.missing)) from None
+        finally:
+            for dial in dials:
+                dial.cancel()
+            if server is not None:
+                server.close()
+            for writer in list(self._pending):
+                writer.transport.abort()
+
+    def _late(self) -> str:
+        who = ", ".join(self.name(peer) for peer in self.missing)
+        notes = [
+            f"whoever came for {self.name(peer)} {self._notes[peer]}" for peer in self.missing if peer in self._notes
+        ]
+        hint = "; ".join(notes) or "not connected"
+        return f"the deadline passed while waiting for {who}: {hint}; check addresses and that all have started"
+
+    async def _dial(self, peer: int, address: Address) -> None:
+        """Try until it is the true party that answers."""
+        pause = _PAUSE_S[0]
+        while peer in self.missing:
+            try:
+                async with asyncio.timeout(HANDSHAKE_S):
+                    reader, writer = await asyncio.open_connection(*address)
+                await self._prove(reader, writer, peer)
+            except _FAILURES as error:
+                self._note(peer, error)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _PAUSE_S[1])
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Somebody dialled us; before its proof we believe nothing."""
+        self._pending[writer] = None
+        if len(self._pending) > PENDING_MAX:  # a true party needs an instant, so the oldest is the least likely one
+            next(iter(self._pending)).transport.abort()
+        try:
+            with suppress(*_FAILURES):
+                await self._prove(reader, writer, None)
+        finally:
+            self._pending.pop(writer, None)
+
+    async def _prove(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: int | None) -> None:
+        """The exchange, which ends in a link or a closed connection."""
+        try:
+            async with asyncio.timeout(HANDSHAKE_S):
+                peer, keys = await (
+                    self._first(reader, writer, peer) if peer is not None else self._second(reader, writer)
+                )
+            if peer in self.links:
+                raise RecordError("is connected already")
+        except BaseException:
+            writer.transport.abort()
+            raise
+        self._pending.pop(writer, None)
+        self.links[peer] = Link(peer, self.name, (reader, writer), keys, self._kept_max, self._on_loss)
+        if not self.missing:
+            self._all_here.set()
+
+    async def _first(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: int
+    ) -> tuple[int, tuple[Seal, Open]]:
+        """The side that dials."""
+        exchange = self._exchange(peer, dials=True)
+        self._write(writer, exchange.hello.encode())
+        seal, opened = exchange.keys(decode_hello(await reader.readexactly(HELLO_BYTES)))
+        exchange.verify(opened.content(await read_record(reader, PROOF_BYTES)), self._terms.roster[peer])
+        self._write(writer, seal.record(exchange.proof()))
+        return peer, (seal, opened)
+
+    async def _second(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> tuple[int, tuple[Seal, Open]]:
+        """The side that answers."""
+        hello = decode_hello(await reader.readexactly(HELLO_BYTES))
+        peer = hello.sender
+        if peer >= self._index:
+            raise RecordError("claims a number that does not dial us")
+        try:
+            exchange = self._exchange(peer, dials=False)
+            seal, opened = exchange.keys(hello)
+            if peer in self.links:
+                raise RecordError("is connected already")
+            self._write(writer, exchange.hello.encode() + seal.record(exchange.proof()))
+            exchange.verify(opened.content(await read_record(reader, PROOF_BYTES)), self._terms.roster[peer])
+        except RecordError as error:
+            self._note(peer, error)
+            raise
+        return peer, (seal, opened)
+
+    def _exchange(self, peer: int, dials: bool) -> Exchange:
+        terms = self._terms
+        pair = (self._index, peer)
+        return Exchange.fresh(self._identity, terms.session, terms.plan_hash, self._work, pair, dials)
+
+    def _write(self, writer: asyncio.StreamWriter, data: bytes) -> None:
+        self._handshake_bytes += len(data)
+        writer.write(data)
+
+    def _note(self, peer: int, error: BaseException) -> None:
+        self._notes[peer] = str(error) if isinstance(error, RecordError) else "did not answer as a party does"
+        if isinstance(error, ConnectionRefusedError):
+            self._notes.pop(peer)

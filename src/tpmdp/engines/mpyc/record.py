@@ -1,0 +1,186 @@
+"""The bytes between two parties: a signed key exchange, then sealed records that nobody can forge, replay or drop.
+
+Either side says hello with a fresh X25519 key. Then each proves its identity: its first record, under the new keys, is
+its Ed25519 signature of both hellos, so an old hello or proof is worthless and nobody can pass for another number.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+from cryptography.exceptions import InvalidSignature, InvalidTag
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from tpmdp.errors import DeadlineError, TpmdpError
+
+RECORD_MAX: Final = 1 << 20  # bytes of content; longer messages take several records
+LENGTH_BYTES: Final = 4
+TAG_BYTES: Final = 16
+PROOF_BYTES: Final = 64
+_MAGIC: Final = b"TPMM\x00\x01"
+_DOMAIN: Final = b"tpmdp mpyc link 1 "
+_HELLO: Final = struct.Struct(">6s32s32s32sII32s")
+HELLO_BYTES: Final = _HELLO.size
+
+
+class MpycError(TpmdpError):
+    """A session ended: a party was lost, misbehaved or failed. `culprit` is its index, if known."""
+
+    def __init__(self, message: str, culprit: int | None = None) -> None:
+        super().__init__(message)
+        self.culprit = culprit
+
+
+class LateError(DeadlineError):
+    """The deadline passed; `missing` are the indices of those we waited for."""
+
+    def __init__(self, message: str, missing: tuple[int, ...] = ()) -> None:
+        super().__init__(message)
+        self.missing = missing
+
+
+class RecordError(TpmdpError):
+    """Bytes that are not what a party of this session sends next."""
+
+
+@dataclass(frozen=True)
+class Hello:
+    """Who speaks to whom in which session, and a fresh key. `work` is the hash of what is computed, and how."""
+
+    session: bytes
+    plan_hash: bytes
+    work: bytes
+    sender: int
+    recipient: int
+    key: bytes
+
+    def encode(self) -> bytes:
+        """Its only encoding.
+
+        >>> hello = Hello(bytes(32), bytes(32), bytes(32), 0, 1, bytes(32))
+        >>> decode_hello(hello.encode()) == hello
+        True
+        """
+        return _HELLO.pack(_MAGIC, self.session, self.plan_hash, self.work, self.sender, self.recipient, self.key)
+
+
+def decode_hello(data: bytes) -> Hello:
+    """A hello from anybody; see `Hello.encode`."""
+    if len(data) != HELLO_BYTES or data[: len(_MAGIC)] != _MAGIC:
+        raise RecordError("does not speak this protocol, or another version of it")
+    return Hello(*_HELLO.unpack(data)[1:])
+
+
+class Seal:
+    """Makes the records of one direction; the counter is the nonce, so records cannot be reordered."""
+
+    def __init__(self, key: bytes) -> None:
+        self._cipher, self._count = AESGCM(key), 0
+
+    def record(self, content: bytes) -> bytes:
+        """The next record: its length, then the sealed content.
+
+        >>> Open(bytes(32)).content(Seal(bytes(32)).record(b"shares")[LENGTH_BYTES:])
+        b'shares'
+        """
+        length = (len(content) + TAG_BYTES).to_bytes(LENGTH_BYTES, "big")
+        sealed = self._cipher.encrypt(self._count.to_bytes(12, "big"), content, length)
+        self._count += 1
+        return length + sealed
+
+
+class Open:
+    """Opens the records of one direction."""
+
+    def __init__(self, key: bytes) -> None:
+        self._cipher, self._count = AESGCM(key), 0
+
+    def content(self, sealed: bytes) -> bytes:
+        """The content of the next record, which must be the very one that was sealed next; see `Seal.record`."""
+        length = len(sealed).to_bytes(LENGTH_BYTES, "big")
+        try:
+            content = self._cipher.decrypt(self._count.to_bytes(12, "big"), sealed, length)
+        except (InvalidTag, ValueError):
+            raise RecordError("sent a record that was forged, repeated or damaged") from None
+        self._count += 1
+        return content
+
+
+def record_length(header: bytes) -> int:
+    """How many bytes follow, within the limit.
+
+    >>> record_length(bytes([0, 0, 1, 0]))
+    256
+    """
+    length = int.from_bytes(header, "big")
+    if not TAG_BYTES <= length <= RECORD_MAX + TAG_BYTES:
+        raise RecordError("sent a record of a length that is not allowed")
+    return length
+
+
+class Exchange:
+    """One side of the exchange. The dialling side speaks first; both proofs cover both hellos and the side."""
+
+    def __init__(self, identity: Ed25519PrivateKey, hello: Hello, ephemeral: X25519PrivateKey, dials: bool) -> None:
+        self._identity, self.hello, self._ephemeral, self._dials = identity, hello, ephemeral, dials
+        self._transcript = b""
+
+    @classmethod
+    def fresh(
+        cls,
+        identity: Ed25519PrivateKey,
+        session: bytes,
+        plan_hash: bytes,
+        work: bytes,
+        pair: tuple[int, int],
+        dials: bool,
+    ) -> Exchange:
+        """With a new key, for one connection from the first of the pair to the second."""
+        ephemeral = X25519PrivateKey.generate()
+        hello = Hello(session, plan_hash, work, *pair, ephemeral.public_key().public_bytes_raw())
+        return cls(identity, hello, ephemeral, dials)
+
+    def keys(self, other: Hello) -> tuple[Seal, Open]:
+        """Both directions, once the other side has said hello."""
+        self._check(other)
+        pair = (self.hello, other) if self._dials else (other, self.hello)
+        self._transcript = hashlib.sha256(_DOMAIN + b"".join(hello.encode() for hello in pair)).digest()
+        try:
+            secret = self._ephemeral.exchange(X25519PublicKey.from_public_bytes(other.key))
+        except ValueError:  # a key of low order
+            raise RecordError("sent a key that is not usable") from None
+        derived = HKDF(hashes.SHA256(), 64, self._transcript, _DOMAIN + b"keys").derive(secret)
+        ours, theirs = (derived[:32], derived[32:]) if self._dials else (derived[32:], derived[:32])
+        return Seal(ours), Open(theirs)
+
+    def _check(self, other: Hello) -> None:
+        own = self.hello
+        if other.session != own.session:
+            raise RecordError("is in another session")
+        if (other.sender, other.recipient) != (own.recipient, own.sender):
+            raise RecordError("claims another number")
+        if other.plan_hash != own.plan_hash:
+            raise RecordError("has another study or plan")
+        if other.work != own.work:
+            raise RecordError("has another function, parameters, lengths or version of tpmdp or mpyc")
+
+    def proof(self) -> bytes:
+        """Our signature of the exchange; after `keys`."""
+        return self._identity.sign(self._signed(self._dials))
+
+    def verify(self, proof: bytes, public_key: bytes) -> None:
+        """Refuse whoever does not hold the identity that belongs to the number."""
+        try:
+            Ed25519PublicKey.from_public_bytes(public_key).verify(proof, self._signed(not self._dials))
+        except (InvalidSignature, ValueError):
+            raise RecordError("does not hold the key of its number") from None
+
+    def _signed(self, by_dialler: bool) -> bytes:
+        return _DOMAIN + (b"dials" if by_dialler else b"answers") + self._transcript

@@ -1,0 +1,183 @@
+"""MPyC in this process: one party of one session, on our links, without pickles, and with openings that hide.
+
+MPyC is global, so a process runs one session. Importing it parses the command line, sets the environment and the
+logging of the process; all that is undone here. Three things of it are replaced because they are not safe:
+
+- it pickles; here its arrays travel as raw bytes (its own mode for mixed platforms), and touching pickle is an error;
+- it opens products of two sharings as they are (degree 2t, in every comparison): whoever sees such a polynomial can
+  factor it, and with its own share learns the factors, thus the secrets. Here every product is reshared before it is
+  opened, see docs and tests/engines/mpyc_leak.py;
+- a computation that fails stops the event loop, or waits for ever; here the session ends and says why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import importlib.metadata
+import importlib.util
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+from tpmdp.engines.mpyc.link import Link
+from tpmdp.engines.mpyc.record import MpycError
+from tpmdp.errors import MissingDependencyError, TpmdpError
+
+_ARGUMENTS: Final = ["tpmdp", "--no-log", "--no-prss", "--no-uvloop", "--mix32-64bit"]
+_GLOBALS: Final = ("sectypes", "asyncoro", "mpctools", "seclists", "secpols", "secgroups", "random", "statistics")
+Fail = Callable[[TpmdpError], None]
+
+
+class _Forbidden:
+    """Stands in for what must never be used."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __getattr__(self, name: str) -> Any:
+        raise MpycError(f"{self._what} must not be used in a session ({name})")
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        raise MpycError(f"{self._what} must not be used in a session")
+
+
+class _Quiet:
+    """Stands in for the logging module: MPyC logs to the root logger, which may be somebody's standard output."""
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *_, **__: None
+
+
+@contextmanager
+def _guarded() -> Iterator[None]:
+    """Arguments, environment and logging as MPyC may see them, and afterwards as they were."""
+    root, arguments, environment = logging.getLogger(), sys.argv, dict(os.environ)
+    handlers, level = list(root.handlers), root.level
+    sys.argv = list(_ARGUMENTS)
+    for name in environment:
+        if name.startswith("MPYC_") or name == "READTHEDOCS":
+            del os.environ[name]
+    try:
+        yield
+    finally:
+        sys.argv = arguments
+        os.environ.clear()
+        os.environ.update(environment)
+        root.handlers[:] = handlers
+        root.setLevel(level)
+
+
+def require_mpyc() -> str:
+    """The version of MPyC, without importing it; refuse if it is not installed."""
+    if importlib.util.find_spec("mpyc") is None:
+        raise MissingDependencyError("mpyc", "mpyc", "for functions that are not sums")
+    return importlib.metadata.version("mpyc")
+
+
+async def load() -> tuple[Any, Any]:
+    """MPyC and its runtime module. It takes a while, so a worker does it before it says that it is ready.
+
+    A coroutine because importing MPyC asks for an event loop, and would make one of its own.
+    """
+    require_mpyc()
+    with _guarded():
+        return importlib.import_module("mpyc"), importlib.import_module("mpyc.runtime")
+
+
+async def set_up(index: int, count: int, degree: int, sec_param: int, links: Mapping[int, Link], fail: Fail) -> Any:
+    """MPyC's runtime for this party, on these links. `fail` is told of anything that goes wrong inside."""
+    library, module = await load()
+    options = library._get_arg_parser().parse_args([])
+    options.no_prss = options.no_log = options.mix32_64bit = True
+    options.no_async, options.M = False, count
+    options.threshold, options.sec_param = degree, sec_param
+    parties = [module.Party(party) for party in range(count)]
+    for peer, link in links.items():
+        parties[peer].protocol = link
+    runtime = module.Runtime(index, parties, options)
+    runtime._loop = asyncio.get_running_loop()
+    for name in _GLOBALS:
+        getattr(library, name).runtime = runtime
+    module.mpc = runtime  # for functions that import it
+    module.pickle, module.logging = _Forbidden("pickle"), _Quiet()
+    for name in ("start", "shutdown", "transfer", "peek"):
+        setattr(runtime, name, _Forbidden(f"mpc.{name}"))
+    _open_safely(runtime, library.asyncoro)
+    _read_strictly(library.finfields.FiniteFieldElement)
+    _end_loudly(runtime, library.asyncoro, fail)
+    return runtime
+
+
+def _open_safely(runtime: Any, asyncoro: Any) -> None:
+    """Reshare before opening whatever has a higher degree than the threshold."""
+    plain = runtime.output
+
+    async def reshared(x: Any, receivers: Any, raw: bool) -> Any:
+        await runtime.returnType(asyncio.Future)
+        return await plain(await runtime.gather(runtime._reshare(x)), receivers, None, raw)
+
+    reshared.__annotations__.clear()  # MPyC takes them for secure types
+    reshare_and_open = asyncoro.mpc_coro(reshared)
+
+    def output(x: Any, receivers: Any = None, threshold: int | None = None, raw: bool = False) -> Any:
+        if threshold is None or threshold == runtime.threshold:
+            return plain(x, receivers, None, raw)
+        return reshare_and_open(x, receivers, raw)
+
+    runtime.output = output
+
+
+def _read_strictly(element: Any) -> None:
+    """Shares from the network are whole numbers of the field, or an error."""
+    plain = element.from_bytes.__func__
+
+    def from_bytes(cls: Any, data: bytes) -> list[int]:
+        if len(data) % cls.byte_length:
+            raise MpycError("a party sent shares of a wrong length")
+        values: list[int] = plain(cls, data)
+        if values and max(values) >= cls.order:
+            raise MpycError("a party sent shares that are not in the field")
+        return values
+
+    element.from_bytes = classmethod(from_bytes)
+
+
+def _end_loudly(runtime: Any, asyncoro: Any, fail: Fail) -> None:
+    """An error in a computation ends the session; MPyC would stop the loop or wait for ever."""
+    plain = asyncoro._reconcile
+
+    def reconcile(declared: Any, task: asyncio.Task[Any]) -> None:
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is None:
+            plain(declared, task)
+        else:
+            runtime._pc_level -= 1
+            fail(described(error))
+
+    def handle(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if isinstance(context.get("exception"), Exception):
+            fail(described(context["exception"]))
+
+    asyncoro._reconcile = reconcile
+    runtime._loop.set_exception_handler(handle)
+
+
+def described(error: BaseException) -> TpmdpError:
+    """An error of a computation for people: where it was, and nothing of the data.
+
+    >>> print(described(ZeroDivisionError("1234 / 0")))
+    the computation failed (ZeroDivisionError): check the function and its parameters
+    """
+    if isinstance(error, TpmdpError):
+        return error
+    where, trace = "", error.__traceback__
+    while trace is not None:
+        where = f" at line {trace.tb_lineno} of {os.path.basename(trace.tb_frame.f_code.co_filename)}"
+        trace = trace.tb_next
+    return MpycError(f"the computation failed ({type(error).__name__}{where}): check the function and its parameters")

@@ -1,0 +1,85 @@
+"""What a study would give and cost, before anything is run or charged."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+
+from tpmdp.ledger import promise, square_up
+from tpmdp.protocol.terms import Terms
+from tpmdp.queries.base import Answer, Query
+from tpmdp.queries.joint import JointQuery
+from tpmdp.study import Study
+
+
+@dataclass(frozen=True)
+class ExpectedQuery:
+    """One query of a study: its place in the vector and its expected error bars, for plausible data.
+
+    `apart` is how many times larger the noise would be if every query were a study of its own and the budgets were
+    shared equally among them; None where the study has one query only.
+    """
+
+    query: Query | JointQuery
+    entries: int
+    sensitivity: tuple[float, float]  # least and largest of the parties with records
+    answers: tuple[Answer, ...]
+    apart: float | None
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """A whole study: its queries, the error of an entry, and what each party would be charged."""
+
+    queries: tuple[ExpectedQuery, ...]
+    standard_deviation: float
+    charges: dict[str, float]  # epsilon at the party's own delta
+
+
+def expect(study: Study) -> Expectation:
+    """Plan the study and tell what would come of it.
+
+    >>> parties = [{"name": "bank", "epsilon": 1, "records": 900}, {"name": "lab", "epsilon": 2, "records": 500}]
+    >>> query = {"name": "old", "kind": "count", "column": "age", "at_least": 65}
+    >>> found = expect(Study.parse({"name": "demo", "delta": 1e-6, "threshold": 1, "receivers": ["bank"],
+    ...                             "parties": parties, "queries": [query]}))
+    >>> found.standard_deviation > 2, sorted(found.charges)
+    (True, ['bank', 'lab'])
+    """
+    terms = _terms(study)
+    error = terms.standard_deviation
+    found = []
+    for query in study.queries:
+        each = [_sensitivity(study, query, member.name, member.records) for member in study.members if member.records]
+        answers = tuple(query.answers(query.typical(study.records), study.records, error))
+        found.append(
+            ExpectedQuery(query, query.dimension, (min(each), max(each)), answers, _apart(study, query, error))
+        )
+    names = [member.name for member in study.members]
+    return Expectation(tuple(found), error, {name: _charge(terms, index) for index, name in enumerate(names)})
+
+
+def _sensitivity(study: Study, query: Query | JointQuery, party: str, records: int) -> float:
+    if isinstance(query, JointQuery):
+        return query.sensitivity(study.unit, party, records)
+    return query.sensitivity(study.unit, records)
+
+
+def _terms(study: Study) -> Terms:
+    """The terms, under keys that are nobody's."""
+    keys = {member.name: hashlib.sha256(member.name.encode()).digest() for member in study.members}
+    return study.with_keys(keys).terms()
+
+
+def _charge(terms: Terms, index: int) -> float:
+    mu, closeness = terms.charge(index)
+    return promise(square_up(mu), closeness, float(terms.spec.delta[index]))
+
+
+def _apart(study: Study, query: Query | JointQuery, joint_error: float) -> float | None:
+    count = len(study.queries)
+    if count == 1 or not joint_error:
+        return None
+    members = tuple(replace(one, epsilon=one.epsilon / count, delta=one.delta / count) for one in study.members)
+    alone = replace(study, queries=(query,), members=members)
+    return _terms(alone).standard_deviation / joint_error

@@ -1,0 +1,151 @@
+"""The picture of a release: a panel for each query, answers with their 95 % intervals."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from tpmdp.errors import MissingDependencyError
+from tpmdp.queries.base import Answer
+from tpmdp.queries.linear_regression import INTERCEPT
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from tpmdp.study import Study
+
+_BLUE, _GREY, _RED = "#0072B2", "#666666", "#D55E00"  # Okabe and Ito's palette
+_STYLE: Final[dict[str, Any]] = {
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "svg.hashsalt": "tpmdp",
+}
+_UPRIGHT: Final = ("histogram", "quantiles")  # bars; everything else is dots beside their names
+_NAMES_MAX: Final = 40  # rows of a panel that are named
+_ROW_INCH: Final = 0.24
+
+
+def draw_answers(study: Study, answers: Sequence[Answer], path: Path, file_format: str) -> None:
+    """Draw the answers into a file of the given format, png or svg."""
+    try:
+        import matplotlib
+    except ImportError:
+        raise MissingDependencyError("matplotlib", "plot", "to draw pictures") from None
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    panels = [_panel(query.name, answers) for query in study.queries]
+    kinds = [str(query.settings()["kind"]) for query in study.queries]
+    heights = [_height(kind, rows) for kind, rows in zip(kinds, panels, strict=True)]
+    style: Any = _STYLE
+    with matplotlib.rc_context(style), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about glyphs a font lacks: the reader sees a box
+        size = (7.5, sum(heights) + 0.6)
+        figure, every = pyplot.subplots(
+            len(panels), 1, figsize=size, layout="constrained", squeeze=False, height_ratios=heights
+        )
+        figure.suptitle(_text(study.label), x=0.01, ha="left", fontsize=10)
+        for query, kind, rows, axes in zip(study.queries, kinds, panels, every[:, 0], strict=True):
+            axes.set_title(_text(query.name), loc="left")
+            _draw(axes, kind, rows)
+        figure.supxlabel("Error bars are 95 % intervals of the noise added for privacy, not of sampling.", fontsize=7)
+        figure.savefig(path, format=file_format, dpi=150, metadata={"Date": None} if file_format == "svg" else None)
+        pyplot.close(figure)
+
+
+def _panel(name: str, answers: Sequence[Answer]) -> list[Answer]:
+    return [answer for answer in answers if answer.query == name]
+
+
+def _is_upright(kind: str, rows: Sequence[Answer]) -> bool:
+    return kind == "histogram" and len(rows) > 1
+
+
+def _height(kind: str, rows: Sequence[Answer]) -> float:
+    return 2.6 if _is_upright(kind, rows) else 0.75 + _ROW_INCH * min(max(len(rows), 2), _NAMES_MAX)
+
+
+def _text(name: str) -> str:
+    """A name drawn as it is: a dollar sign starts no formula."""
+    return name.replace("$", r"\$")
+
+
+def _bars(rows: Sequence[Answer]) -> Any:
+    """Lengths of the error bars to both sides; none where there is no interval."""
+    lows = [max(0.0, row.value - row.interval[0]) for row in rows]
+    highs = [max(0.0, row.interval[1] - row.value) for row in rows]
+    return np.array([[each if math.isfinite(each) else 0.0 for each in side] for side in (lows, highs)])
+
+
+def _draw(axes: Axes, kind: str, rows: Sequence[Answer]) -> None:
+    if _is_upright(kind, rows):
+        _draw_bars(axes, rows)
+    elif kind.endswith("regression"):
+        _draw_coefficients(axes, rows)
+    else:
+        _draw_dots(axes, rows)
+
+
+def _draw_bars(axes: Axes, rows: Sequence[Answer]) -> None:
+    """A histogram."""
+    places = np.arange(len(rows))
+    axes.bar(places, [row.value for row in rows], width=0.85, color=_BLUE, alpha=0.75)
+    many = len(rows) > _NAMES_MAX
+    axes.errorbar(
+        places,
+        [row.value for row in rows],
+        yerr=_bars(rows),
+        fmt="none",
+        ecolor="black",
+        elinewidth=0.5 if many else 1,
+        capsize=0 if many else 3,
+    )
+    axes.axhline(0, color=_GREY, linewidth=0.8)
+    axes.set_ylabel("records")
+    step = max(1, math.ceil(len(rows) / _NAMES_MAX))
+    long = sum(len(row.part) for row in rows[::step]) > 80
+    names = [_text(row.part) for row in rows[::step]]
+    axes.set_xticks(places[::step], names, rotation=30 if long else 0, ha="right" if long else "center", fontsize=8)
+
+
+def _draw_dots(axes: Axes, rows: Sequence[Answer]) -> None:
+    """Answers one below the other."""
+    places = np.arange(len(rows))
+    colours = [_RED if row.note else _BLUE for row in rows]
+    axes.errorbar([row.value for row in rows], places, xerr=_bars(rows), fmt="none", ecolor="black", capsize=3)
+    axes.scatter([row.value for row in rows], places, c=colours, s=22, zorder=3)
+    shown = places if len(rows) <= _NAMES_MAX else places[:: math.ceil(len(rows) / _NAMES_MAX)]
+    axes.set_yticks(shown, [_text(rows[place].part) for place in shown], fontsize=8)
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.margins(x=0.1)
+    _note(axes, rows)
+
+
+def _draw_coefficients(axes: Axes, rows: Sequence[Answer]) -> None:
+    """Coefficients in units of their own standard error: their own units have nothing in common."""
+    slopes = [row for row in rows if INTERCEPT not in row.part and "R squared" not in row.part]
+    drawn = [row for row in slopes if math.isfinite(row.standard_error) and row.standard_error > 0]
+    if not drawn:
+        _draw_dots(axes, slopes)
+        return
+    places = np.arange(len(drawn))
+    ratios = [row.value / row.standard_error for row in drawn]
+    axes.errorbar(ratios, places, xerr=np.full(len(drawn), 1.96), fmt="o", color=_BLUE, ecolor="black", capsize=3)
+    axes.axvline(0, color=_GREY, linewidth=0.8)
+    names = [f"{_text(row.part)} = {row.value:.4g}" for row in drawn]
+    axes.set_yticks(places, names, fontsize=8)
+    axes.set_ylim(len(drawn) - 0.4, -0.6)
+    axes.set_xlabel("coefficient in standard errors (bars: 95 % interval)")
+    _note(axes, rows)
+
+
+def _note(axes: Axes, rows: Sequence[Answer]) -> None:
+    notes = list(dict.fromkeys(row.note for row in rows if row.note))
+    if notes:
+        axes.annotate(notes[0], (0, 0), (4, 4), "axes fraction", textcoords="offset points", color=_RED, fontsize=7)

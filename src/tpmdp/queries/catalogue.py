@@ -1,0 +1,207 @@
+"""The kinds of queries a study can ask for, and how an entry of a study file becomes one."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from functools import cache
+from typing import Any, Final
+
+from tpmdp import plain
+from tpmdp.errors import InputError
+from tpmdp.queries.base import Query
+from tpmdp.queries.categories import Categories
+from tpmdp.queries.condition import Condition, Joined, parse_condition
+from tpmdp.queries.count import Count
+from tpmdp.queries.covariance import Correlation, Covariance
+from tpmdp.queries.histogram import BINS_MAX, Histogram
+from tpmdp.queries.joint import JointQuery
+from tpmdp.queries.linear_regression import LinearRegression
+from tpmdp.queries.logistic_regression import LogisticRegression
+from tpmdp.queries.maximum import Maximum
+from tpmdp.queries.mean import Mean
+from tpmdp.queries.moments import Ranges
+from tpmdp.queries.part import GroupBy, Where
+from tpmdp.queries.quantile import Quantiles
+from tpmdp.queries.shares import Range
+from tpmdp.queries.sum import Sum
+from tpmdp.queries.variance import Variance
+from tpmdp.queries.vertical_regression import VerticalRegression
+
+Kinds = Mapping[str, type[Query]]
+_CLASSES: Final = (
+    Count,
+    Sum,
+    Mean,
+    Variance,
+    Histogram,
+    Quantiles,
+    Covariance,
+    Correlation,
+    LinearRegression,
+    LogisticRegression,
+)
+KINDS: Final[Kinds] = {one.kind_name(): one for one in _CLASSES}
+JOINT_KINDS: Final[Mapping[str, type[JointQuery]]] = {one.kind: one for one in (Maximum, VerticalRegression)}
+EXAMPLES: Final[Mapping[str, str]] = {
+    "count": 'name = "long stays"\nkind = "count"\ncolumn = "days"\nat_least = 7\nwhere = "age >= 65"',
+    "sum": 'name = "days in all"\nkind = "sum"\ncolumn = "days"\nlow = 0\nhigh = 30',
+    "mean": 'name = "stay"\nkind = "mean"\ncolumn = "days"\nlow = 0\nhigh = 30\nby = { ward = ["north", "south"] }',
+    "variance": 'name = "spread of stays"\nkind = "variance"\ncolumn = "days"\nlow = 0\nhigh = 30',
+    "histogram": 'name = "ages"\nkind = "histogram"\ncolumn = "age"\nedges = [0, 18, 40, 65, 120]',
+    "quantiles": (
+        'name = "stay"\nkind = "quantiles"\ncolumn = "days"\nlow = 0\nhigh = 30\nprobabilities = [0.25, 0.5, 0.75]'
+    ),
+    "covariance": 'name = "age and stay"\nkind = "covariance"\nbounds = { age = [0, 120], days = [0, 30] }',
+    "correlation": 'name = "age and stay"\nkind = "correlation"\nbounds = { age = [0, 120], days = [0, 30] }',
+    "linear_regression": (
+        'name = "stay by age"\nkind = "linear_regression"\ntarget = "days"\n'
+        "bounds = { days = [0, 30], age = [0, 120], severity = [0, 10] }"
+    ),
+    "logistic_regression": (
+        'name = "long stay by age"\nkind = "logistic_regression"\ntarget = "days"\nthreshold = 7\n'
+        "bounds = { age = [0, 120], severity = [0, 10] }"
+    ),
+    "maximum": 'name = "busiest"\nkind = "maximum"\nof = { kind = "count", column = "days", at_least = 7 }',
+    "vertical_regression": (
+        'name = "income"\nkind = "vertical_regression"\ntarget = "income"\n'
+        "bounds = { income = [0, 200000], education = [1, 24], age = [18, 96], children = [0, 10] }\n"
+        'held_by = { bank = ["income"], school = ["education", "age"], family = ["children"] }'
+    ),
+}
+_PARTS: Final = ("where", "by")
+_ANY: Final = 1 << 53
+
+
+def make_query(
+    entry: Mapping[str, Any], kinds: Kinds = KINDS, everywhere: Condition | None = None
+) -> Query | JointQuery:
+    """A query from a table of a study file; `everywhere` is the condition of the whole study.
+
+    >>> make_query({"name": "old", "kind": "count", "where": "age >= 65"}).columns
+    {'age': 'number'}
+    """
+    kind = entry.get("kind")
+    if kind in JOINT_KINDS:
+        if everywhere is not None:
+            raise InputError("where", str(everywhere), f"cannot be used with a {kind} query", "filter the data instead")
+        return _maximum(entry, kinds) if kind == Maximum.kind else _vertical(entry)
+    return _sum_query(entry, kinds, everywhere)
+
+
+def _sum_query(entry: Mapping[str, Any], kinds: Kinds, everywhere: Condition | None = None) -> Query:
+    kind = entry.get("kind")
+    if not isinstance(kind, str) or kind not in kinds:
+        rule = f"must be one of {', '.join([*kinds, *JOINT_KINDS])}"
+        remedy = "choose one, or name the file of your own with --queries"
+        raise InputError("kind of a query", plain.written(kind), rule, remedy)
+    maker = kinds[kind]
+    required, optional = keys_of(maker)
+    plain.check_keys(f"a {kind} query", entry, ["name", "kind", *required], [*optional, *_PARTS])
+    name = plain.title("name of a query", entry["name"])
+    types = _types(maker)
+    given = {key: _value(f"{key} of {name}", types[key], entry[key]) for key in (*required, *optional) if key in entry}
+    query = maker(name=name, **given)
+    return _with_parts(query, entry, everywhere)
+
+
+def keys_of(maker: type[Query]) -> tuple[list[str], list[str]]:
+    """The required and the optional keys of a kind, name and kind left out.
+
+    >>> keys_of(Count)
+    ([], ['column', 'at_least', 'below'])
+    """
+    shown = [one for one in fields(maker) if one.name != "name" and not one.metadata.get("hidden")]
+    required = [one.name for one in shown if one.default is MISSING]
+    return required, [one.name for one in shown if one.default is not MISSING]
+
+
+def _with_parts(query: Query, entry: Mapping[str, Any], everywhere: Condition | None) -> Query:
+    if "by" in entry:
+        by, field = entry["by"], f"by of {query.name}"
+        if not isinstance(by, dict) or len(by) != 1:
+            rule, remedy = "must name one column and its categories", 'write by = { region = ["north", "south"] }'
+            raise InputError(field, plain.written(by), rule, remedy)
+        ((column, values),) = by.items()
+        query = GroupBy.of(query, plain.title(field, column), plain.categories(field, values))
+    conditions = [] if everywhere is None else [everywhere]
+    if "where" in entry:
+        text, field = entry["where"], f"where of {query.name}"
+        if not isinstance(text, str):
+            raise InputError(field, plain.written(text), "must be text", 'write where = "age >= 18"')
+        conditions.append(parse_condition(field, text))
+    if conditions:
+        whole = conditions[0] if len(conditions) == 1 else Joined("and", tuple(conditions))
+        query = Where.of(query, whole)
+    if not query.columns:
+        rule = "leaves a count of all records, which is public"
+        raise InputError(f"column of {query.name}", "(none)", rule, "give column and at_least or below, where or by")
+    return query
+
+
+def _maximum(entry: Mapping[str, Any], kinds: Kinds) -> Maximum:
+    plain.check_keys("a maximum query", entry, ["name", "kind", "of"], [])
+    name, inner = plain.title("name of a query", entry["name"]), entry["of"]
+    if not isinstance(inner, dict):
+        remedy = 'write such as of = { kind = "count", column = "days", at_least = 7 }'
+        raise InputError(f"of in {name}", plain.written(inner), "must be a table", remedy)
+    return Maximum.of(_sum_query({"name": name, **inner}, kinds))
+
+
+def _vertical(entry: Mapping[str, Any]) -> VerticalRegression:
+    keys = ["name", "kind", "target", "bounds", "held_by"]
+    plain.check_keys("a vertical_regression query", entry, keys, [])
+    name, held = plain.title("name of a query", entry["name"]), entry["held_by"]
+    field = f"held_by of {name}"
+    if not isinstance(held, dict) or not all(isinstance(columns, list) for columns in held.values()):
+        remedy = 'write such as held_by = { bank = ["income"], school = ["education", "age"] }'
+        raise InputError(field, plain.written(held), "must give each party its columns", remedy)
+    holders = tuple((party, tuple(plain.title(field, column) for column in columns)) for party, columns in held.items())
+    target = plain.title(f"target of {name}", entry["target"])
+    return VerticalRegression(name, target, _ranges(f"bounds of {name}", entry["bounds"]), holders)
+
+
+@cache
+def _types(maker: type[Query]) -> dict[str, Any]:
+    return typing.get_type_hints(maker)
+
+
+def _value(field: str, kind: Any, value: Any) -> Any:
+    """A value of a study file as the query's class wants it."""
+    if kind is str:
+        return plain.title(field, value)
+    if kind is float:
+        return plain.number(field, value)
+    if kind is int:
+        return plain.whole(field, value, -_ANY, _ANY)
+    if kind is bool:
+        return plain.truth(field, value)
+    if kind == tuple[float, ...]:
+        found = plain.numbers(field, value)
+        if not 1 <= len(found) <= BINS_MAX + 1:
+            rule = f"must be a list of 1 to {BINS_MAX + 1} numbers"
+            raise InputError(field, f"{len(found)} numbers", rule, "change it")
+        return found
+    if kind == tuple[str, ...]:
+        if not isinstance(value, list):
+            raise InputError(field, plain.written(value), "must be a list of texts", 'write such as ["a", "b"]')
+        return tuple(plain.title(field, entry) for entry in value)
+    if kind == Categories:
+        return plain.categories(field, value)
+    if kind == Ranges:
+        return _ranges(field, value)
+    raise InputError(field, str(kind), "is of a type that study files do not have", "use str, float, int, bool, tuples")
+
+
+def _ranges(field: str, value: Any) -> Ranges:
+    remedy = "write such as bounds = { age = [18, 96], income = [0, 200000] }"
+    if not isinstance(value, dict) or not value:
+        raise InputError(field, plain.written(value), "must give each column [low, high]", remedy)
+    found = []
+    for column, ends in value.items():
+        each = plain.numbers(f"{field}, {column}", ends)
+        if len(each) != 2:
+            raise InputError(f"{field}, {column}", plain.written(ends), "must be [low, high]", remedy)
+        found.append(Range(plain.title(field, column), *each))
+    return tuple(found)

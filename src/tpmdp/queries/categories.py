@@ -1,0 +1,68 @@
+"""Public categories of a column: text, or numbers that stand for something."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from tpmdp.errors import InputError
+from tpmdp.table import Column, ColumnKind, Text
+from tpmdp.validate import IntArray
+
+Categories = tuple[str, ...] | tuple[float, ...]
+CATEGORIES_MAX: Final = 100_000
+
+
+def check_categories(field: str, categories: Categories) -> None:
+    """Refuse what is no list of different categories of one type.
+
+    >>> check_categories("sex", ("f", "m", "f"))
+    Traceback (most recent call last):
+        ...
+    tpmdp.errors.InputError: categories of sex = f, m, f must be different: name each once
+    """
+    text = ", ".join(map(str, categories[:20]))
+    if not 1 <= len(categories) <= CATEGORIES_MAX:
+        rule = f"must be 1 to {CATEGORIES_MAX}"
+        raise InputError(f"categories of {field}", len(categories), rule, "list the public categories")
+    if len({isinstance(category, str) for category in categories}) > 1:
+        raise InputError(f"categories of {field}", text, "must be all text or all numbers", "choose one")
+    if any(isinstance(category, float) and not math.isfinite(category) for category in categories):
+        raise InputError(f"categories of {field}", text, "must be finite numbers", "correct them")
+    if len(set(categories)) < len(categories):
+        raise InputError(f"categories of {field}", text, "must be different", "name each once")
+
+
+def kind_of(categories: Categories) -> ColumnKind:
+    """How the column is read.
+
+    >>> kind_of(("f", "m")), kind_of((0.0, 1.0))
+    ('text', 'number')
+    """
+    return "text" if isinstance(categories[0], str) else "number"
+
+
+def places(column: Column, categories: Categories) -> IntArray:
+    """For every record the place of its value among the categories, or -1.
+
+    >>> places(np.array([1.0, 0.0, 7.0]), (0.0, 1.0))
+    array([ 1,  0, -1])
+    """
+    if isinstance(column, Text):
+        return column.places([str(category) for category in categories])
+    wanted = np.array(categories, dtype=np.float64)
+    order = np.argsort(wanted)
+    found = np.minimum(np.searchsorted(wanted[order], column), len(wanted) - 1)
+    return np.where(wanted[order][found] == column, order[found], -1)
+
+
+def category_names(categories: Categories) -> Sequence[str]:
+    """The categories for people.
+
+    >>> category_names((0.0, 1.5))
+    ['0', '1.5']
+    """
+    return [category if isinstance(category, str) else f"{category:g}" for category in categories]

@@ -1,0 +1,150 @@
+"""Covariances and correlations of several columns, with public bounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Final
+
+import numpy as np
+
+from tpmdp.errors import InputError
+from tpmdp.queries.base import Answer, Mode, Query
+from tpmdp.queries.error_bars import first_order
+from tpmdp.queries.moments import Moments, Ranges
+from tpmdp.table import ColumnKind, Table
+from tpmdp.validate import FloatArray
+
+_FEW: Final = 4.0  # standard errors: below, a number of records or a variance is drowned by the noise
+
+
+@dataclass(frozen=True)
+class Covariance(Query):
+    """The covariance (divided by the number of records) of every pair of columns, values clipped to their bounds.
+
+    >>> from tpmdp.queries.shares import Range
+    >>> query = Covariance("both", (Range("age", 0, 10), Range("stay", 0, 10)))
+    >>> total = query.statistic({"age": np.array([0.0, 10.0]), "stay": np.array([10.0, 0.0])})
+    >>> [(answer.part, round(answer.value, 6)) for answer in query.answers(total, 2, 0.0)]
+    [('age, age', 25.0), ('age, stay', -25.0), ('stay, stay', 25.0)]
+    """
+
+    bounds: Ranges
+    mode: Mode = field(default="all", metadata={"hidden": True})
+
+    leaves: ClassVar[str] = "the sums of the scaled columns, of their squares and of all products of two"
+    _skip: ClassVar[int] = 0  # whether a column with itself is left out
+
+    def __post_init__(self) -> None:
+        self._moments  # noqa: B018  # checks the bounds
+
+    @property
+    def _moments(self) -> Moments:
+        return Moments(self.bounds, self.mode != "all")
+
+    @property
+    def columns(self) -> Mapping[str, ColumnKind]:
+        """The columns of the matrix."""
+        return self._moments.columns
+
+    @property
+    def dimension(self) -> int:
+        """All moments."""
+        return self._moments.dimension
+
+    @property
+    def spread(self) -> float:
+        """See `Moments`."""
+        return self._moments.spread
+
+    @property
+    def size(self) -> float:
+        """See `Moments`."""
+        return self._moments.size
+
+    def partial(self, mode: Mode) -> Query:
+        """Of the records that count, and their number with it."""
+        return type(self)(self.name, self.bounds, mode)
+
+    def features(self, table: Table) -> list[FloatArray]:
+        """See `Moments`."""
+        return self._moments.features(self._moments.scaled(table))
+
+    def typical(self, records: float) -> FloatArray:
+        """Independent columns."""
+        return self._moments.typical(records)
+
+    def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
+        """One for each pair, with its error to first order."""
+        sums = self._moments.matrix(total, records)
+        names = [one.column for one in self.bounds]
+        pairs = [(i, j) for i in range(len(names)) for j in range(i + self._skip, len(names))]
+        return [self._pair(f"{names[i]}, {names[j]}", sums, i + 1, j + 1, standard_error) for i, j in pairs]
+
+    def _pair(self, part: str, sums: FloatArray, i: int, j: int, error: float) -> Answer:
+        most = self._scale(i, j)
+        used = sums[np.ix_([0, i, j], [0, i, j])] if i != j else sums[np.ix_([0, i], [0, i])]
+        if self._drowned(used, error):
+            return Answer(self.name, 0.0, most / 2, part, (-most, most), "drowned by the noise")
+        places = [(r, c) for r in range(len(used)) for c in range(r, len(used)) if self.mode != "all" or c > 0]
+        errors = [error * (math.sqrt(2) if r == c else 1.0) for r, c in places]  # see Moments.matrix
+
+        def value(shift: FloatArray) -> FloatArray:
+            moved = used.copy()
+            for (r, c), each, way in zip(places, errors, shift, strict=True):
+                moved[r, c] = moved[c, r] = used[r, c] + each * way
+            return np.array([self._value(moved) * most])
+
+        found = float(value(np.zeros(len(places)))[0])
+        return Answer(self.name, found, float(first_order(value, np.zeros(len(places)), 1.0)[0]), part)
+
+    def _scale(self, i: int, j: int) -> float:
+        """Of a covariance of columns in [-1, 1]."""
+        return self.bounds[i - 1].width * self.bounds[j - 1].width / 4
+
+    def _value(self, sums: FloatArray) -> float:
+        return float(_centred(sums)[0, -1])
+
+    def _drowned(self, sums: FloatArray, error: float) -> bool:
+        return bool(sums[0, 0] <= _FEW * error * math.sqrt(2)) and self.mode != "all"
+
+
+def _centred(sums: FloatArray) -> FloatArray:
+    """The covariance matrix of the columns of z after the constant one."""
+    mean = sums[0, 1:] / sums[0, 0]
+    return np.asarray(sums[1:, 1:] / sums[0, 0] - np.outer(mean, mean), dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Correlation(Covariance):
+    """The correlation of every two columns.
+
+    >>> from tpmdp.queries.shares import Range
+    >>> query = Correlation("both", (Range("age", 0, 10), Range("stay", 0, 10)))
+    >>> total = query.statistic({"age": np.array([0.0, 10.0]), "stay": np.array([10.0, 0.0])})
+    >>> [(answer.part, round(answer.value, 6)) for answer in query.answers(total, 2, 0.0)]
+    [('age, stay', -1.0)]
+    """
+
+    _skip: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.bounds) < 2:
+            raise InputError(f"bounds of {self.name}", len(self.bounds), "must name two columns or more", "add one")
+
+    def _scale(self, i: int, j: int) -> float:
+        del i, j
+        return 1.0
+
+    def _value(self, sums: FloatArray) -> float:
+        matrix = _centred(sums)
+        return float(matrix[0, 1] / math.sqrt(matrix[0, 0] * matrix[1, 1]))
+
+    def _drowned(self, sums: FloatArray, error: float) -> bool:
+        """Where a variance could as well be noise."""
+        if super()._drowned(sums, error):
+            return True
+        least = float(np.diag(_centred(sums)).min()) * float(sums[0, 0])
+        return least <= _FEW * error * math.sqrt(2)

@@ -1,0 +1,55 @@
+"""Error bars of what is not linear in the noisy sums: ratios exactly, other smooth functions to first order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+
+from tpmdp.queries.base import Z_95
+from tpmdp.validate import FloatArray
+
+_STEP: Final = 0.01  # of a standard error, for derivatives
+
+
+def ratio_interval(
+    top: float, bottom: float, top_error: float, bottom_error: float, low: float, high: float
+) -> tuple[float, float]:
+    """The 95 % interval of a ratio known to lie in [low, high], from two independent normal estimates (Fieller 1954).
+
+    It covers in 95 % of all cases, however noisy the bottom is; where it is all noise, the interval is the whole range.
+
+    >>> low, high = ratio_interval(50.0, 100.0, 1.0, 1.0, 0.0, 1.0)
+    >>> round(low, 4), round(high, 4)
+    (0.4783, 0.5221)
+    >>> ratio_interval(50.0, 1.0, 10.0, 10.0, 0.0, 1.0)
+    (0.0, 1.0)
+    """
+    square = Z_95 * Z_95
+    a = bottom * bottom - square * bottom_error * bottom_error
+    b = top * bottom
+    c = top * top - square * top_error * top_error
+    inside = b * b - a * c
+    if a <= 0 or inside < 0:
+        return low, high
+    root = math.sqrt(inside)
+    return min(max((b - root) / a, low), high), max(min((b + root) / a, high), low)
+
+
+def first_order(function: Callable[[FloatArray], FloatArray], total: FloatArray, standard_error: float) -> FloatArray:
+    """Standard errors of smooth functions of sums with independent errors (the delta method).
+
+    >>> first_order(lambda sums: np.array([sums[0] + 2 * sums[1]]), np.zeros(2), 1.0).round(6)
+    array([2.236068])
+    """
+    if standard_error == 0:
+        return np.zeros_like(function(total))
+    squares = np.zeros_like(function(total))
+    for place in range(len(total)):
+        moved = [total.copy(), total.copy()]
+        moved[0][place] += _STEP * standard_error
+        moved[1][place] -= _STEP * standard_error
+        squares += ((function(moved[0]) - function(moved[1])) / (2 * _STEP)) ** 2
+    return np.sqrt(squares)

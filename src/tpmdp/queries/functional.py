@@ -1,0 +1,55 @@
+"""The Functional Mechanism (Zhang et al. 2012): minimise a quadratic loss whose coefficients are noisy.
+
+Noise can make the quadratic form indefinite or nearly singular. Then it is regularised (four standard errors on the
+diagonal) and directions that still have no positive curvature are cut off; intervals are not given for such an answer.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from tpmdp.validate import FloatArray
+
+CLEAR: Final = 2.0  # times the noise of an eigenvalue: below, first-order intervals would not hold
+_REGULAR: Final = 4.0  # Zhang et al., section 6.1
+REGULARISED: Final = "regularised: the noise made the form nearly singular; no interval"
+TRIMMED: Final = "regularised and trimmed: the noise made the form indefinite; no interval"
+
+
+@dataclass(frozen=True, eq=False)
+class Minimum:
+    """The coefficients, and what had to be done to the form to get them."""
+
+    coefficients: FloatArray
+    note: str
+
+
+def minimum(form: FloatArray, right: FloatArray, error: float) -> Minimum:
+    """Solve form @ coefficients = right, where entries of the form have this standard error (diagonal: sqrt(2) times).
+
+    >>> minimum(np.diag([100.0, 200.0]), np.array([100.0, 100.0]), 1.0).coefficients
+    array([1. , 0.5])
+    >>> minimum(np.diag([100.0, -1.0]), np.array([100.0, 1.0]), 0.1).note
+    'regularised and trimmed: the noise made the form indefinite; no interval'
+    """
+    noise = spectral_noise(len(form), error)
+    values, vectors = np.linalg.eigh(form)
+    if values[0] > max(CLEAR * noise, 1e-9 * values[-1]):
+        return Minimum(np.asarray(np.linalg.solve(form, right), dtype=np.float64), "")
+    values = values + _REGULAR * error
+    good = values > max(noise, 1e-9 * float(values[-1]), 1e-300)
+    inverse = np.where(good, 1.0 / np.where(good, values, 1.0), 0.0)
+    return Minimum(vectors @ (inverse * (vectors.T @ right)), REGULARISED if good.all() else TRIMMED)
+
+
+def spectral_noise(size: int, error: float) -> float:
+    """About the largest eigenvalue of the noise: 2 sqrt(size) standard errors (Wigner's semicircle).
+
+    >>> spectral_noise(4, 1.0)
+    4.0
+    """
+    return 2 * math.sqrt(size) * error

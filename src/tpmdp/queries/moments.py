@@ -1,0 +1,101 @@
+"""All first and second moments of several bounded columns: what covariances and regressions are made of.
+
+With z = (1, x_1, ..., x_p) and every x in [-1, 1], a record's features are the entries of z z^T / sqrt(2), those off
+the diagonal times sqrt(2), so that their L2 norm is the Frobenius norm of z z^T / sqrt(2). Two records are at most
+((|z|^4 + |w|^4) / 2)^(1/2) <= p + 1 apart; docs/theory.md, "Moments".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from tpmdp.errors import InputError
+from tpmdp.queries.shares import Range
+from tpmdp.table import ColumnKind, Table
+from tpmdp.validate import FloatArray
+
+COLUMNS_MAX: Final = 200
+Ranges = tuple[Range, ...]
+_HALF: Final = math.sqrt(0.5)
+
+
+@dataclass(frozen=True)
+class Moments:
+    """The layout: 1 (where the number of records is not known), all x, all squares, all products of two.
+
+    >>> Moments((Range("age", 0, 1), Range("stay", 0, 1)), counted=False).dimension
+    5
+    """
+
+    ranges: Ranges
+    counted: bool  # whether records count themselves
+
+    def __post_init__(self) -> None:
+        names = [one.column for one in self.ranges]
+        if not 1 <= len(names) <= COLUMNS_MAX or len(set(names)) < len(names):
+            rule = f"must name 1 to {COLUMNS_MAX} different columns"
+            raise InputError("bounds", ", ".join(names), rule, "give each column [low, high] once")
+
+    @property
+    def count(self) -> int:
+        """How many columns."""
+        return len(self.ranges)
+
+    @property
+    def columns(self) -> Mapping[str, ColumnKind]:
+        """The columns it reads."""
+        return {one.column: "number" for one in self.ranges}
+
+    @property
+    def dimension(self) -> int:
+        """Entries."""
+        return self.counted + self.count + self.count * (self.count + 1) // 2
+
+    @property
+    def spread(self) -> float:
+        """The largest distance of two records."""
+        return float(self.count + 1)
+
+    @property
+    def size(self) -> float:
+        """The largest norm of one record, the entry of the constant included."""
+        return (self.count + 1) * _HALF
+
+    def features(self, columns: Sequence[FloatArray]) -> list[FloatArray]:
+        """Of columns scaled to [-1, 1]."""
+        found = [np.full(len(columns[0]), _HALF)] if self.counted else []
+        found += columns
+        found += [column * column * _HALF for column in columns]
+        found += [columns[i] * columns[j] for i in range(self.count) for j in range(i + 1, self.count)]
+        return found
+
+    def scaled(self, table: Table) -> list[FloatArray]:
+        """The columns of a table, clipped and scaled to [-1, 1]."""
+        return [2 * one.shares(table) for one in self.ranges]
+
+    def matrix(self, total: FloatArray, records: float) -> FloatArray:
+        """The sums of z z^T that a total stands for, (p + 1) x (p + 1).
+
+        >>> layout = Moments((Range("age", -1, 1),), counted=False)
+        >>> layout.matrix(np.array([3.0, 2.0 * _HALF]), 4).round(12).tolist()
+        [[4.0, 3.0], [3.0, 2.0]]
+        """
+        p, start = self.count, int(self.counted)
+        result = np.zeros((p + 1, p + 1))
+        result[0, 0] = float(total[0]) / _HALF if self.counted else records
+        result[0, 1:] = result[1:, 0] = total[start : start + p]
+        result[np.arange(1, p + 1), np.arange(1, p + 1)] = total[start + p : start + 2 * p] / _HALF
+        rows, columns = np.triu_indices(p, 1)
+        result[rows + 1, columns + 1] = result[columns + 1, rows + 1] = total[start + 2 * p :]
+        return result
+
+    def typical(self, records: float) -> FloatArray:
+        """Of independent columns spread evenly over their ranges."""
+        p = self.count
+        first = [records * _HALF] if self.counted else []
+        return np.array([*first, *[0.0] * p, *[records / 3 * _HALF] * p, *[0.0] * (p * (p - 1) // 2)])

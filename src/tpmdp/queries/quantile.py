@@ -1,0 +1,126 @@
+"""Quantiles of a column, read off a noisy histogram over public bounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Final
+
+import numpy as np
+
+from tpmdp.errors import InputError
+from tpmdp.queries.base import Z_95, Answer, Mode, Query
+from tpmdp.queries.histogram import BINS_MAX
+from tpmdp.queries.shares import Range
+from tpmdp.table import ColumnKind, Table
+from tpmdp.validate import FloatArray, IntArray
+
+_BINS: Final = 64
+_MEDIAN: Final = (0.5,)
+
+
+@dataclass(frozen=True)
+class Quantiles(Query):
+    """Values below which these shares of the records lie; values are clipped to [low, high] and put into equal bins.
+
+    >>> query = Quantiles("stay", "days", 0, 10, probabilities=(0.25, 0.75), bins=10)
+    >>> found = query.answers(query.statistic({"days": np.arange(10) + 0.5}), 10, 0.0)
+    >>> [answer.value for answer in found]
+    [2.5, 7.5]
+    """
+
+    column: str
+    low: float
+    high: float
+    probabilities: tuple[float, ...] = _MEDIAN
+    bins: int = _BINS
+    mode: Mode = field(default="all", metadata={"hidden": True})
+
+    kind: ClassVar[str] = "quantiles"
+    leaves: ClassVar[str] = "the number of records in each of equal bins between the bounds"
+    whole: ClassVar[bool] = True
+    size: ClassVar[float] = 1.0
+
+    def __post_init__(self) -> None:
+        Range(self.name, self.low, self.high)
+        if not 2 <= self.bins <= BINS_MAX:
+            raise InputError(f"bins of {self.name}", self.bins, f"must be from 2 to {BINS_MAX}", "change it")
+        if not self.probabilities or not all(0 < share < 1 for share in self.probabilities):
+            text = ", ".join(f"{share:g}" for share in self.probabilities)
+            raise InputError(f"probabilities of {self.name}", text, "must lie between 0 and 1", "0.5 is the median")
+
+    @property
+    def columns(self) -> Mapping[str, ColumnKind]:
+        """The column it reads."""
+        return {self.column: "number"}
+
+    @property
+    def dimension(self) -> int:
+        """One entry a bin."""
+        return self.bins
+
+    @property
+    def spread(self) -> float:
+        """A record leaves one bin and enters another: sqrt(2), rounded up."""
+        return math.sqrt(2) * (1 + 2.0**-50)
+
+    def partial(self, mode: Mode) -> Query:
+        """The same; the number of records is then the noisy total."""
+        return type(self)(self.name, self.column, self.low, self.high, self.probabilities, self.bins, mode)
+
+    def _places(self, table: Table) -> IntArray:
+        shares = Range(self.column, self.low, self.high).shares(table) + 0.5
+        return np.minimum((shares * self.bins).astype(np.int64), self.bins - 1)
+
+    def features(self, table: Table) -> list[FloatArray]:
+        """1 for the bin of the record, else 0."""
+        place = self._places(table)
+        return [(place == entry).astype(np.float64) for entry in range(self.bins)]
+
+    def statistic(self, table: Table, records: int | None = None) -> FloatArray:
+        """The party's counts, without a column for each bin."""
+        del records
+        return np.bincount(self._places(table), minlength=self.bins).astype(np.float64)
+
+    def typical(self, records: float) -> FloatArray:
+        """Values spread evenly over the range."""
+        return np.full(self.bins, records / self.bins)
+
+    def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
+        """Where the noisy cumulated counts cross each share, and where they could: docs/theory.md, "Quantiles"."""
+        edges = np.linspace(self.low, self.high, self.bins + 1)
+        done = np.arange(self.bins + 1)
+        cumulated = np.concatenate(([0.0], np.cumsum(total)))
+        if self.mode == "all":  # all bins together are known: share what is missing out among them
+            cumulated += (records - cumulated[-1]) * done / self.bins
+        found = []
+        for share in self.probabilities:
+            if self.mode == "all":
+                gap = cumulated - share * records
+                error = standard_error * np.sqrt(done * (self.bins - done) / self.bins)
+            else:
+                gap = cumulated - share * cumulated[-1]
+                error = standard_error * np.sqrt(done * (1 - share) ** 2 + (self.bins - done) * share**2)
+            first = int(np.argmax(gap >= -Z_95 * error))  # the last gap is not negative, but for rounding
+            last = self.bins - int(np.argmax(gap[::-1] <= Z_95 * error[::-1]))
+            limits = float(edges[max(first - 1, 0)]), float(edges[min(last + 1, self.bins)])
+            value = min(max(_crossing(edges, gap), limits[0]), limits[1])
+            width = (limits[1] - limits[0]) / (2 * Z_95)
+            found.append(Answer(self.name, value, width, f"{100 * share:g} %", limits))
+        return found
+
+
+def _crossing(edges: FloatArray, gap: FloatArray) -> float:
+    """Where a noisy rising curve crosses 0: on the average of its least rising majorant and greatest rising minorant.
+
+    >>> _crossing(np.array([0.0, 1.0, 2.0]), np.array([-1.0, 0.0, 1.0]))
+    1.0
+    """
+    rising = (np.maximum.accumulate(gap) + np.minimum.accumulate(gap[::-1])[::-1]) / 2
+    after = int(np.searchsorted(rising, 0.0, side="left"))
+    if after == 0 or after == len(rising):
+        return float(edges[min(after, len(edges) - 1)])
+    low, high = rising[after - 1], rising[after]
+    share = -low / (high - low)
+    return float(edges[after - 1] + share * (edges[after] - edges[after - 1]))

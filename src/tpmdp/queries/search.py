@@ -1,0 +1,175 @@
+"""An adversary's search for neighbouring data that move a statistic as far as possible.
+
+It knows a query only by what everybody can call, and tries what bugs live on: the ends of every range, just inside and
+just outside, huge and tiny values, every category and none; then it climbs from the best pairs found.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+
+from tpmdp.queries.base import Query, Unit
+from tpmdp.table import Table, Text
+from tpmdp.validate import FloatArray
+
+RECORDS: Final = 5
+CLOSE: Final = 0.9  # of the declared sensitivity that a search should reach
+_ENTRIES_MAX: Final = 20_000_000  # of all statistics kept at once
+Record = Mapping[str, float | str]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a search found: the largest move of the statistic, against what the query declares."""
+
+    unit: Unit
+    declared: float
+    largest: float
+    entry: float  # the largest absolute value of an entry
+    bound: float  # what is declared for it
+    additive: bool  # whether the statistic is the sum over its records
+
+    @property
+    def verdict(self) -> str:
+        """For people.
+
+        >>> Finding("record", 1.0, 1.5, 1.0, 1.0, True).verdict
+        'EXCEEDED: the promise would break'
+        """
+        if self.largest > self.declared:
+            return "EXCEEDED: the promise would break"
+        if self.entry > self.bound:
+            return "EXCEEDED: an entry leaves its bound"
+        if not self.additive:
+            return "NOT A SUM over records"
+        return "tight" if self.largest >= CLOSE * self.declared else "loose: noise is larger than needed"
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether nothing was found that breaks the promise."""
+        return self.largest <= self.declared and self.entry <= self.bound and self.additive
+
+
+def search(query: Query, unit: Unit, tries: int = 2000, seed: int = 0) -> Finding:
+    """Look for two neighbouring tables whose statistics are far apart.
+
+    >>> from tpmdp.queries.count import Count
+    >>> search(Count("old", "age", at_least=65.0), "record", tries=200).verdict
+    'tight'
+    """
+    random = np.random.default_rng(seed)
+    domain = {column: _candidates(query, column, kind, random) for column, kind in query.columns.items()}
+    hunt = _Hunt(query, unit, domain, random)
+    rooms = max(4, min(tries // 4, _ENTRIES_MAX // query.dimension))
+    records = [hunt.draw() for _ in range(rooms)]
+    statistics = np.array([hunt.statistic(record) for record in records])
+    largest = 0.0
+    for first, second in _far_pairs(statistics, 6):
+        pair = [records[first], records[second]]
+        largest = max(largest, hunt.climb(pair, statistics[[first, second]], max(1, tries // 8)))
+    declared, bound = query.sensitivity(unit, RECORDS), query.bound(RECORDS)
+    return Finding(unit, declared, largest, hunt.entry, bound, hunt.is_additive(records))
+
+
+def _far_pairs(statistics: FloatArray, count: int) -> list[tuple[int, int]]:
+    """The pairs farthest apart, each point used once as the first."""
+    squares = (statistics * statistics).sum(axis=1)
+    distances = squares[:, None] + squares[None, :] - 2 * statistics @ statistics.T
+    best = distances.argmax(axis=1)
+    order = np.argsort(-distances[np.arange(len(best)), best])[:count]
+    return [(int(first), int(best[first])) for first in order]
+
+
+class _Hunt:
+    """One search: a fixed table of other records, and records to put into it."""
+
+    def __init__(self, query: Query, unit: Unit, domain: Mapping[str, list[Any]], random: np.random.Generator) -> None:
+        self._query, self._unit, self._domain, self._random = query, unit, domain, random
+        self._others = [self.draw() for _ in range(RECORDS - 1)]
+        self.entry = 0.0
+
+    def draw(self) -> Record:
+        return {column: self._pick(values) for column, values in self._domain.items()}
+
+    def _pick(self, values: list[Any]) -> Any:
+        return values[int(self._random.integers(len(values)))]
+
+    def statistic(self, record: Record) -> FloatArray:
+        """Of the party's table with this record in it: once among others, or as all of its records."""
+        rows = [record] * RECORDS if self._unit == "party" else [record, *self._others]
+        found = self._query.statistic(_table(rows, self._query))
+        self.entry = max(self.entry, float(np.abs(found).max(initial=0.0)))
+        return found
+
+    def climb(self, pair: list[Record], statistics: FloatArray, tries: int) -> float:
+        """Change one value at a time and keep what moves the two further apart."""
+        best = float(np.linalg.norm(statistics[0] - statistics[1]))
+        current = [statistics[0], statistics[1]]
+        for _ in range(tries):
+            side = int(self._random.integers(2))
+            moved = self._moved(pair[side])
+            found = self.statistic(moved)
+            distance = float(np.linalg.norm(found - current[1 - side]))
+            if distance >= best:
+                best, pair[side], current[side] = distance, moved, found
+        return best
+
+    def _moved(self, record: Record) -> Record:
+        column = self._pick(list(self._domain))
+        value = record[column]
+        if isinstance(value, str) or self._random.random() < 0.5:
+            return {**record, column: self._pick(self._domain[column])}
+        numbers = [one for one in self._domain[column] if abs(one) < 1e200]
+        width = (max(numbers) - min(numbers)) or 1.0
+        return {**record, column: value + width * float(self._random.normal()) * 10.0 ** self._random.uniform(-4, 0)}
+
+    def is_additive(self, records: list[Record]) -> bool:
+        """Whether a table's statistic is the sum of those of its records alone, up to rounding."""
+        rows = records[:RECORDS]
+        whole = self._query.statistic(_table(rows, self._query))
+        alone = sum(self._query.statistic(_table([row], self._query), len(rows)) for row in rows)
+        return bool(np.allclose(whole, alone, rtol=0, atol=1e-6 * max(1.0, self._query.bound(RECORDS))))
+
+
+def _table(rows: list[Record], query: Query) -> Table:
+    return {
+        column: Text.of([str(row[column]) for row in rows])
+        if kind == "text"
+        else np.array([row[column] for row in rows], dtype=np.float64)
+        for column, kind in query.columns.items()
+    }
+
+
+def _candidates(query: Query, column: str, kind: str, random: np.random.Generator) -> list[Any]:
+    """Values worth trying: all constants of the query, their surroundings, and far away."""
+    del column
+    found = list(_constants(query))
+    if kind == "text":
+        return list(dict.fromkeys([*(one for one in found if isinstance(one, str)), "something else"]))
+    ends = sorted({float(one) for one in found if not isinstance(one, str) and math.isfinite(one)} | {0.0, 1.0})
+    near = [math.nextafter(end, side) for end in ends for side in (-math.inf, math.inf)]
+    low, high = ends[0], ends[-1]
+    inner = (low + (high - low) * random.random(20)).tolist()
+    middle = [(one + two) / 2 for one, two in pairwise(ends)]
+    # ends weigh more: that is where sensitivities are reached
+    return [*ends * 4, *near, *middle, *inner, -1e300, 1e300, -1e-300, 5e-324]
+
+
+def _constants(value: Any) -> Iterator[float | str]:
+    """All numbers and texts inside a query."""
+    if isinstance(value, bool):
+        return
+    if isinstance(value, int | float | str):
+        yield value
+    elif isinstance(value, tuple | list):
+        for each in value:
+            yield from _constants(each)
+    elif is_dataclass(value) and not isinstance(value, type):
+        for one in fields(value):
+            yield from _constants(getattr(value, one.name))

@@ -4,8 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt
 OUT := out
+CENSUS := ../shared/data/acs2024_pums_adults.parquet
 
-.PHONY: run plan test lint bench clean
+.PHONY: run plan income test lint bench clean
 
 run: $(VENV)/.run
 	@mkdir -p $(OUT)
@@ -16,6 +17,12 @@ plan: $(VENV)/.run
 	$(BIN)/tpmdp plan examples/consortium.csv --threshold 2 --receivers statistics_office,hospital_north \
 		--out $(OUT)/plan.json --plot $(OUT)/plan.png
 	$(BIN)/tpmdp verify $(OUT)/plan.json
+
+income: $(VENV)/.run
+	@mkdir -p $(OUT)
+	$(BIN)/python examples/income/make_data.py $(OUT)/income $(CENSUS)
+	$(BIN)/tpmdp query explain --study examples/income/study.toml
+	$(BIN)/tpmdp run examples/income/study.toml --data $(OUT)/income --state $(OUT)/income-state --plot $(OUT)/income.png
 
 test: $(VENV)/.test lint
 	$(BIN)/python -m pytest -n auto

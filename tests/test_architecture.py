@@ -58,7 +58,7 @@ RANKS = [
     {"queries.covariance", "queries.linear_regression", "queries.quantile", "queries.joint"},
     {"queries.logistic_regression", "queries.maximum", "queries.vertical_regression"},
     {"queries.catalogue"},
-    {"queries.own", "queries.search"},
+    {"queries.own", "queries.search", "queries.together"},
     {"study_file"},
     {"study"},
     {"ledger.entry", "ledger.file", "ledger.spending"},

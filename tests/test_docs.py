@@ -74,6 +74,34 @@ def test_the_study_in_the_docs_is_valid() -> None:
         terms.check(party)
 
 
+def test_the_studies_in_the_page_on_queries_are_valid() -> None:
+    import tomllib
+
+    from tpmdp.expectation import expect
+    from tpmdp.study import Study
+
+    studies = [Study.parse(tomllib.loads(block)) for block in blocks(ROOT / "docs" / "queries.md", "toml")]
+    assert [study.joint is None for study in studies] == [True, False]
+    for study in studies:
+        assert len(expect(study).charges) == len(study.members)
+
+
+def test_the_query_in_the_docs_is_the_example() -> None:
+    own = (ROOT / "examples" / "own_query" / "geometric_mean.py").read_text()
+    assert own.rstrip() in [block.rstrip() for block in blocks(ROOT / "docs" / "queries.md", "python")]
+
+
+def test_the_page_on_queries_tells_the_factor_of_the_example() -> None:
+    """Asked apart, the queries of examples/income would have so much more noise."""
+    from tpmdp.expectation import expect
+    from tpmdp.study import Study
+
+    found = expect(Study.read(ROOT / "examples" / "income" / "study.toml"))
+    factors = {f"{one.apart:.2f}" for one in found.queries}
+    assert factors == {"1.98"}
+    assert "(1.98 for the four queries of `examples/income`)" in (ROOT / "docs" / "queries.md").read_text()
+
+
 def test_toml_blocks_are_valid_studies(tmp_path: Path) -> None:
     (block,) = blocks(ROOT / "docs" / "guide.md", "toml")
     (tmp_path / "study.toml").write_text(block)

@@ -23,16 +23,16 @@ class ExpectedQuery:
     query: Query | JointQuery
     entries: int
     sensitivity: tuple[float, float]  # least and largest of the parties with records
+    noise: float  # standard error of an entry, in the query's own scale
     answers: tuple[Answer, ...]
     apart: float | None
 
 
 @dataclass(frozen=True)
 class Expectation:
-    """A whole study: its queries, the error of an entry, and what each party would be charged."""
+    """A whole study: its queries, and what each party would be charged."""
 
     queries: tuple[ExpectedQuery, ...]
-    standard_deviation: float
     charges: dict[str, float]  # epsilon at the party's own delta
 
 
@@ -43,20 +43,20 @@ def expect(study: Study) -> Expectation:
     >>> query = {"name": "old", "kind": "count", "column": "age", "at_least": 65}
     >>> found = expect(Study.parse({"name": "demo", "delta": 1e-6, "threshold": 1, "receivers": ["bank"],
     ...                             "parties": parties, "queries": [query]}))
-    >>> found.standard_deviation > 2, sorted(found.charges)
+    >>> found.queries[0].noise > 2, sorted(found.charges)
     (True, ['bank', 'lab'])
     """
     terms = _terms(study)
     error = terms.standard_deviation
     found = []
-    for query in study.queries:
+    scales = study.scales if study.joint is None else [1.0]
+    for query, scale in zip(study.queries, scales, strict=True):
         each = [_sensitivity(study, query, member.name, member.records) for member in study.members if member.records]
-        answers = tuple(query.answers(query.typical(study.records), study.records, error))
-        found.append(
-            ExpectedQuery(query, query.dimension, (min(each), max(each)), answers, _apart(study, query, error))
-        )
+        answers = tuple(query.answers(query.typical(study.records), study.records, error / scale))
+        span, noise = (min(each), max(each)), error / scale
+        found.append(ExpectedQuery(query, query.dimension, span, noise, answers, _apart(study, query, noise)))
     names = [member.name for member in study.members]
-    return Expectation(tuple(found), error, {name: _charge(terms, index) for index, name in enumerate(names)})
+    return Expectation(tuple(found), {name: _charge(terms, index) for index, name in enumerate(names)})
 
 
 def _sensitivity(study: Study, query: Query | JointQuery, party: str, records: int) -> float:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from tpmdp.errors import MissingDependencyError
-from tpmdp.queries.base import Answer
-from tpmdp.queries.linear_regression import INTERCEPT
+from tpmdp.queries.base import Answer, Query
+from tpmdp.queries.joint import JointQuery
+from tpmdp.report import rounded
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,7 +28,6 @@ _STYLE: Final[dict[str, Any]] = {
     "axes.spines.right": False,
     "svg.hashsalt": "tpmdp",
 }
-_UPRIGHT: Final = ("histogram", "quantiles")  # bars; everything else is dots beside their names
 _NAMES_MAX: Final = 40  # rows of a panel that are named
 _ROW_INCH: Final = 0.24
 
@@ -51,9 +52,9 @@ def draw_answers(study: Study, answers: Sequence[Answer], path: Path, file_forma
             len(panels), 1, figsize=size, layout="constrained", squeeze=False, height_ratios=heights
         )
         figure.suptitle(_text(study.label), x=0.01, ha="left", fontsize=10)
-        for query, kind, rows, axes in zip(study.queries, kinds, panels, every[:, 0], strict=True):
+        for query, rows, axes in zip(study.queries, panels, every[:, 0], strict=True):
             axes.set_title(_text(query.name), loc="left")
-            _draw(axes, kind, rows)
+            _draw(axes, query, rows)
         figure.supxlabel("Error bars are 95 % intervals of the noise added for privacy, not of sampling.", fontsize=7)
         figure.savefig(path, format=file_format, dpi=150, metadata={"Date": None} if file_format == "svg" else None)
         pyplot.close(figure)
@@ -83,11 +84,12 @@ def _bars(rows: Sequence[Answer]) -> Any:
     return np.array([[each if math.isfinite(each) else 0.0 for each in side] for side in (lows, highs)])
 
 
-def _draw(axes: Axes, kind: str, rows: Sequence[Answer]) -> None:
+def _draw(axes: Axes, query: Query | JointQuery, rows: Sequence[Answer]) -> None:
+    kind = str(query.settings()["kind"])
     if _is_upright(kind, rows):
         _draw_bars(axes, rows)
     elif kind.endswith("regression"):
-        _draw_coefficients(axes, rows)
+        _draw_coefficients(axes, rows, {one.column: one.width for one in query.settings()["bounds"]})
     else:
         _draw_dots(axes, rows)
 
@@ -108,6 +110,7 @@ def _draw_bars(axes: Axes, rows: Sequence[Answer]) -> None:
     )
     axes.axhline(0, color=_GREY, linewidth=0.8)
     axes.set_ylabel("records")
+    axes.yaxis.set_major_formatter("{x:,.10g}")
     step = max(1, math.ceil(len(rows) / _NAMES_MAX))
     long = sum(len(row.part) for row in rows[::step]) > 80
     names = [_text(row.part) for row in rows[::step]]
@@ -122,27 +125,29 @@ def _draw_dots(axes: Axes, rows: Sequence[Answer]) -> None:
     axes.scatter([row.value for row in rows], places, c=colours, s=22, zorder=3)
     shown = places if len(rows) <= _NAMES_MAX else places[:: math.ceil(len(rows) / _NAMES_MAX)]
     axes.set_yticks(shown, [_text(rows[place].part) for place in shown], fontsize=8)
+    if len(rows) == 1:
+        axes.tick_params(left=False)
+    axes.xaxis.set_major_formatter("{x:,.10g}")
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.margins(x=0.1)
     _note(axes, rows)
 
 
-def _draw_coefficients(axes: Axes, rows: Sequence[Answer]) -> None:
-    """Coefficients in units of their own standard error: their own units have nothing in common."""
-    slopes = [row for row in rows if INTERCEPT not in row.part and "R squared" not in row.part]
-    drawn = [row for row in slopes if math.isfinite(row.standard_error) and row.standard_error > 0]
-    if not drawn:
-        _draw_dots(axes, slopes)
-        return
-    places = np.arange(len(drawn))
-    ratios = [row.value / row.standard_error for row in drawn]
-    axes.errorbar(ratios, places, xerr=np.full(len(drawn), 1.96), fmt="o", color=_BLUE, ecolor="black", capsize=3)
+def _draw_coefficients(axes: Axes, rows: Sequence[Answer], widths: Mapping[str, float]) -> None:
+    """What each input adds to the answer from one end of its bounds to the other: so that inputs can be compared."""
+    slopes = [(row, widths[row.part.split(", ")[-1]]) for row in rows if row.part.split(", ")[-1] in widths]
+    effects = [
+        replace(
+            row,
+            part=f"{row.part} = {rounded(row.value, row.standard_error)}",
+            value=row.value * width,
+            limits=(row.interval[0] * width, row.interval[1] * width),
+        )
+        for row, width in slopes
+    ]
+    _draw_dots(axes, effects)
     axes.axvline(0, color=_GREY, linewidth=0.8)
-    names = [f"{_text(row.part)} = {row.value:.4g}" for row in drawn]
-    axes.set_yticks(places, names, fontsize=8)
-    axes.set_ylim(len(drawn) - 0.4, -0.6)
-    axes.set_xlabel("coefficient in standard errors (bars: 95 % interval)")
-    _note(axes, rows)
+    axes.set_xlabel("effect from one end of the input's bounds to the other", fontsize=8)
 
 
 def _note(axes: Axes, rows: Sequence[Answer]) -> None:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 ROWS_MAX: Final = 40  # longer tables show the strictest and the most liberal parties only
 NAME_SHOWN: Final = 24
+_DIGITS_MAX: Final = 9  # after the point
+_PLAIN_MAX: Final = 1e15  # from here on numbers have an exponent
 _WIDE: Final = 110  # columns of a terminal from which the worst coalition fits in
 
 
@@ -54,6 +56,20 @@ def number(value: float) -> str:
     ('17.85', 'inf', '0')
     """
     return f"{value:.4g}"
+
+
+def rounded(value: float, error: float) -> str:
+    """A number to the digits that its standard error leaves: two of the error.
+
+    >>> rounded(-51128.3, 3904.0), rounded(6.5213, 0.2505), rounded(12.0, 0.0), rounded(1e30, 1e25)
+    ('-51,100', '6.52', '12', '1e+30')
+    """
+    if not (error > 0 and math.isfinite(error) and math.isfinite(value)):
+        return number(value)
+    digits = 1 - math.floor(math.log10(error))
+    if digits > _DIGITS_MAX or max(abs(value), error) >= _PLAIN_MAX:
+        return number(value)
+    return f"{round(value, digits):,.{max(digits, 0)}f}"
 
 
 def plural(count: int, noun: str, many: str | None = None) -> str:

@@ -82,15 +82,17 @@ def print_expectation(study: Study, found: Expectation, kind: str | None, consol
     shown = [one for one in found.queries if kind in (None, one.query.settings()["kind"])]
     table = _new_table(escape(f"Queries of {study.label}"), "query", "kind", "leaves the party", "entries")
     table.add_column("sensitivity", justify="right")
+    table.add_column("noise of\nan entry", justify="right")
     if any(one.apart is not None for one in shown):
         table.add_column("noise if\nasked apart", justify="right")
     for one in shown:
         low, high = map(number, one.sensitivity)
         cells = [one.query.name, one.query.settings()["kind"], _leaves(one.query), str(one.entries)]
         cells.append(high if low == high else f"{low} to {high}")
+        cells.append(number(one.noise))
         cells += [] if one.apart is None else [f"{one.apart:.2f} x"]
         table.add_row(*map(escape, cells))
-    table.caption = f"Every entry of the vector gets noise of standard error {number(found.standard_deviation)}."
+    table.caption = "noise: standard error. asked apart: in studies of their own that share the budgets equally."
     console.print(table)
     console.print(_expected_table(shown))
     charges = _new_table("What it would cost", "party", "offered\nepsilon", "charged\nepsilon", "at\ndelta")
@@ -116,7 +118,8 @@ def _expected_table(shown: Sequence[ExpectedQuery]) -> Table:
     for one in shown:
         for answer in one.answers[:_ANSWERS_MAX]:
             error = answer.standard_error
-            text = answer.note if answer.note else f"+- {number(Z_95 * error)}"
+            text = f"+- {number(Z_95 * error)}" if error else "(depends on the data)"
+            text = answer.note or text
             table.add_row(escape(answer.label), escape(text))
         if len(one.answers) > _ANSWERS_MAX:
             table.add_row(escape(f"{one.query.name}: {len(one.answers) - _ANSWERS_MAX} more"), "")
@@ -128,7 +131,6 @@ def expectation_json(study: Study, found: Expectation) -> dict[str, Any]:
     """The same as plain JSON values."""
     return {
         "study": study.label,
-        "standard_error_of_an_entry": found.standard_deviation,
         "queries": [
             {
                 "query": one.query.name,
@@ -136,6 +138,7 @@ def expectation_json(study: Study, found: Expectation) -> dict[str, Any]:
                 "leaves": _leaves(one.query),
                 "entries": one.entries,
                 "sensitivity": list(one.sensitivity),
+                "noise_of_an_entry": one.noise,
                 "noise_if_asked_apart": one.apart,
                 "expected": [answer.plain() for answer in one.answers],
             }

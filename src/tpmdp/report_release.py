@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tpmdp.ledger import rounded_down, rounded_up
-from tpmdp.report import number
+from tpmdp.report import number, rounded
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,8 +41,9 @@ def answer_table(told: Sequence[PartyRelease]) -> Table | None:
     marks: dict[str, int] = {}
     for answer in receivers[0].answers or ():
         low, high = answer.interval
-        cells = number(answer.value), number(answer.standard_error), f"{number(low)} to {number(high)}"
-        interval = cells[2] if math.isfinite(high - low) else "none"
+        error = answer.standard_error
+        cells = rounded(answer.value, error), rounded(error, error)
+        interval = f"{rounded(low, error)} to {rounded(high, error)}" if math.isfinite(high - low) else "none"
         mark = "" if not answer.note else f" [{marks.setdefault(answer.note, len(marks) + 1)}]"
         table.add_row(escape(answer.label + mark), cells[0], cells[1] if interval != "none" else "", interval)
     notes = [f"[{mark}] {note}" for note, mark in marks.items()]

@@ -23,6 +23,7 @@ from tpmdp.queries.base import Answer, Query, Unit
 from tpmdp.queries.catalogue import KINDS, Kinds
 from tpmdp.queries.condition import add_column
 from tpmdp.queries.joint import JointQuery
+from tpmdp.queries.together import scaled_sensitivity, scales_of
 from tpmdp.queries.vertical_regression import VerticalRegression
 from tpmdp.spec import Spec
 from tpmdp.study_file import SESSION_MAX, Member, exact_settings, parse_fields, to_toml
@@ -183,12 +184,26 @@ class Study:
         """Of the joint vector, rounded up: the root of the sum of squares."""
         if self.joint is not None:
             return self.joint.sensitivity(self.unit, member.name, member.records)
-        each = [query.sensitivity(self.unit, member.records) for query in self.sums]
+        each = [
+            scaled_sensitivity(query, scale, self.unit, member.records)
+            for query, scale in zip(self.sums, self.scales, strict=True)
+        ]
         return each[0] if len(each) == 1 else math.hypot(*each) * (1 + 2.0**-50)
+
+    @property
+    def scales(self) -> list[float]:
+        """What each query's statistic is multiplied by, so that each gets its share of one budget.
+
+        Noise is the same in all entries of the vector, so a query with a larger sensitivity would take more of it.
+        """
+        return scales_of(self.sums)
 
     def bounds(self) -> FloatArray:
         """The largest absolute value of any entry, by party."""
-        return np.array([max(query.bound(member.records) for query in self.queries) for member in self.members])
+        scales = [1.0] if self.joint is not None else self.scales
+        pairs = list(zip(self.queries, scales, strict=True))
+        every = [max(scale * query.bound(member.records) for query, scale in pairs) for member in self.members]
+        return np.array([bound if bound == 0 or scales == [1.0] else bound * (1 + 2.0**-50) for bound in every])
 
     def plan(self) -> GridPlan:
         """The noise plan on a grid; the same for every party that computes it."""
@@ -248,7 +263,9 @@ class Study:
         checked = self.checked_table(name, table)
         if not checked:
             return np.zeros(self.dimension)
-        return np.concatenate([query.statistic(checked) for query in self.sums])
+        return np.concatenate(
+            [scale * query.statistic(checked) for query, scale in zip(self.sums, self.scales, strict=True)]
+        )
 
     def check_terms(self, terms: Terms) -> None:
         """Refuse terms, whoever made them, that are not about this study; only grid and noise are the plan's matter."""
@@ -284,9 +301,9 @@ class Study:
                 total = self.joint.ordered(total, list(self.party_records))
             return self.joint.answers(total, self.records, terms.standard_deviation)
         found, start = [], 0
-        for query in self.sums:
-            part = total[start : start + query.dimension]
-            found += query.answers(part, self.records, terms.standard_deviation)
+        for query, scale in zip(self.sums, self.scales, strict=True):
+            part = total[start : start + query.dimension] / scale
+            found += query.answers(part, self.records, terms.standard_deviation / scale)
             start += query.dimension
         return found
 

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from tpmdp.validate import BoolArray
 
-_BLOCK: Final = 16 << 20
+_BLOCK: Final = 1 << 20  # fits into a cache
 _COMMA, _LINE_FEED, _QUOTE, _RETURN = b',\n"\r'
-_AFTER_QUOTE: Final = np.frombuffer(b',\n\r"', dtype=np.uint8)
-_BEFORE_QUOTE: Final = np.frombuffer(b',\n"', dtype=np.uint8)
+_AFTER_QUOTE: Final = np.isin(np.arange(256), list(b',\n\r"'))
+_BEFORE_QUOTE: Final = np.isin(np.arange(256), list(b',\n"'))
 
 
 @dataclass
@@ -66,7 +66,7 @@ class Shape:
         opening, closing = np.flatnonzero(quotes & inside), np.flatnonzero(quotes & ~inside)
         before = content[opening[opening > 0] - 1]
         after = content[closing[closing < len(content) - 1] + 1]
-        if not (np.isin(before, _BEFORE_QUOTE).all() and np.isin(after, _AFTER_QUOTE).all()):
+        if not (_BEFORE_QUOTE[before].all() and _AFTER_QUOTE[after].all()):
             return None
         # A quote in front of an opening quote must be a closing one (`""` in a value): parity says it is.
         self._open = bool(inside[-1])

@@ -7,6 +7,7 @@ from the network, and may not write private records to a temporary file: what do
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -43,6 +44,7 @@ _EXACT: Final = frozenset(
     | {"FLOAT", "DOUBLE", "BOOLEAN"}
 )
 _BY_WAY_OF_TEXT: Final = ("DECIMAL", "HUGEINT", "UHUGEINT")  # a direct cast to a double may round twice
+_QUOTED: Final = re.compile(rb"""(['"])((?:(?!\1).|\1\1)+)\1""", re.DOTALL)
 _MESSAGE_SHOWN: Final = 200
 
 
@@ -217,12 +219,21 @@ def _offer_files(connection: Any, path: Path, sql: str) -> None:
     connection.execute(f"SET allowed_directories = [{literal(str(folder) + os.sep)}]")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
-    for name in connection.get_table_names(sql):
+    for name in _quoted(sql):
         file = folder / name
         suffix = file.suffix.lower()
         if suffix in (".csv", ".parquet") and not os.path.isabs(name) and not WILDCARDS & set(name) and file.is_file():
             source = f"read_{suffix[1:]}({literal(str(file))}, hive_partitioning = false)"
             connection.execute(f"CREATE TEMP VIEW {identifier(name)} AS FROM {source}")
+
+
+def _quoted(sql: str) -> set[str]:
+    """Everything in quotes. A view too many does no harm; DuckDB's own list of tables fails on valid SQL."""
+    import duckdb
+
+    data = sql.encode()  # tokens are counted in bytes
+    found = (_QUOTED.match(data, start) for start, _ in duckdb.tokenize(sql))
+    return {match[2].decode().replace(match[1].decode() * 2, match[1].decode()) for match in found if match}
 
 
 def _public(error: Exception) -> str:

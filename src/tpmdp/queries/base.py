@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
@@ -108,6 +108,7 @@ class Query(ABC):
     """
 
     name: str
+    weight: float = field(default=1.0, kw_only=True)  # its share of the privacy budget, against the study's others
 
     kind: ClassVar[str] = ""  # what the study file calls it; default: the class name in snake_case
     leaves: ClassVar[str] = ""  # what leaves the party, for people

@@ -70,6 +70,7 @@ EXAMPLES: Final[Mapping[str, str]] = {
         'held_by = { bank = ["income"], school = ["education", "age"], family = ["children"] }'
     ),
 }
+WEIGHT_MIN: Final = 1e-6
 _PARTS: Final = ("where", "by")
 _ANY: Final = 1 << 53
 
@@ -103,6 +104,9 @@ def _sum_query(entry: Mapping[str, Any], kinds: Kinds, everywhere: Condition | N
     types = _types(maker)
     given = {key: _value(f"{key} of {name}", types[key], entry[key]) for key in (*required, *optional) if key in entry}
     query = maker(name=name, **given)
+    if not WEIGHT_MIN <= query.weight <= 1 / WEIGHT_MIN:
+        rule = f"must lie between {WEIGHT_MIN:g} and {1 / WEIGHT_MIN:g}"
+        raise InputError(f"weight of {name}", query.weight, rule, "2 is twice the share of the budget of 1")
     return _with_parts(query, entry, everywhere)
 
 
@@ -110,11 +114,12 @@ def keys_of(maker: type[Query]) -> tuple[list[str], list[str]]:
     """The required and the optional keys of a kind, name and kind left out.
 
     >>> keys_of(Count)
-    ([], ['column', 'at_least', 'below'])
+    ([], ['column', 'at_least', 'below', 'weight'])
     """
     shown = [one for one in fields(maker) if one.name != "name" and not one.metadata.get("hidden")]
     required = [one.name for one in shown if one.default is MISSING]
-    return required, [one.name for one in shown if one.default is not MISSING]
+    optional = [one.name for one in shown if one.default is not MISSING]
+    return required, sorted(optional, key="weight".__eq__)  # weight last
 
 
 def _with_parts(query: Query, entry: Mapping[str, Any], everywhere: Condition | None) -> Query:

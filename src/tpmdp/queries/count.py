@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -52,7 +52,7 @@ class Count(Query):
 
     def partial(self, mode: Mode) -> Query:
         """The same: records that do not count add nothing."""
-        return Count(self.name, self.column, self.at_least, self.below, mode)
+        return replace(self, mode=mode)
 
     def features(self, table: Table) -> list[FloatArray]:
         """1 for a record in the range, else 0."""

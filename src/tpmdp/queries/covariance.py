@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final
 
 import numpy as np
@@ -65,7 +65,7 @@ class Covariance(Query):
 
     def partial(self, mode: Mode) -> Query:
         """Of the records that count, and their number with it."""
-        return type(self)(self.name, self.bounds, mode)
+        return replace(self, mode=mode)
 
     def features(self, table: Table) -> list[FloatArray]:
         """See `Moments`."""

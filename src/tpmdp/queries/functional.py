@@ -1,7 +1,8 @@
 """The Functional Mechanism (Zhang et al. 2012): minimise a quadratic loss whose coefficients are noisy.
 
-Noise can make the quadratic form indefinite or nearly singular. Then it is regularised (four standard errors on the
-diagonal) and directions that still have no positive curvature are cut off; intervals are not given for such an answer.
+Noise can make the quadratic form indefinite or nearly singular. Then it is regularised (one standard error on the
+diagonal; Zhang et al. take four, of Laplace noise) and directions that still have no clear positive curvature are cut
+off; intervals are not given for such an answer.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 from tpmdp.validate import FloatArray
 
 CLEAR: Final = 2.0  # times the noise of an eigenvalue: below, first-order intervals would not hold
-_REGULAR: Final = 4.0  # Zhang et al., section 6.1
+_REGULAR: Final = 1.0  # standard errors
 REGULARISED: Final = "regularised: the noise made the form nearly singular; no interval"
 TRIMMED: Final = "regularised and trimmed: the noise made the form indefinite; no interval"
 

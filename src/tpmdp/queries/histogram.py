@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import ClassVar, Final
 
@@ -78,7 +78,7 @@ class Histogram(Query):
 
     def partial(self, mode: Mode) -> Query:
         """The same: records that do not count add nothing."""
-        return type(self)(self.name, self.column, self.edges, self.categories, mode)
+        return replace(self, mode=mode)
 
     def _places(self, table: Table) -> IntArray:
         """For every record its bin, or -1."""

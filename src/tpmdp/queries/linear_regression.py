@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -75,7 +75,7 @@ class LinearRegression(Query):
 
     def partial(self, mode: Mode) -> Query:
         """Of the records that count, and their number with it."""
-        return type(self)(self.name, self.target, self.bounds, mode)
+        return replace(self, mode=mode)
 
     def features(self, table: Table) -> list[FloatArray]:
         """See `Moments`."""

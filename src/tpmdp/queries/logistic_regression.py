@@ -7,7 +7,7 @@ inputs and target alone; coefficients are drawn towards 0 where probabilities co
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -74,7 +74,7 @@ class LogisticRegression(Query):
 
     def partial(self, mode: Mode) -> Query:
         """Of the records that count, and their number with it."""
-        return type(self)(self.name, self.target, self.bounds, self.threshold, mode)
+        return replace(self, mode=mode)
 
     def features(self, table: Table) -> list[FloatArray]:
         """See `Moments`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final
 
 import numpy as np
@@ -61,7 +61,7 @@ class Mean(Query):
 
     def partial(self, mode: Mode) -> Query:
         """The mean of the records that count, and their number with it."""
-        return type(self)(self.name, self.column, self.low, self.high, mode)
+        return replace(self, mode=mode)
 
     def features(self, table: Table) -> list[FloatArray]:
         """The share of the range from its middle; and the weight of a record."""

@@ -38,7 +38,7 @@ class Where(Query):
     def of(cls, query: Query, condition: Condition) -> Where:
         """The query on the records that meet the condition."""
         inner = query if isinstance(query, GroupBy) else query.partial("some")
-        made = cls(query.name, inner, condition)
+        made = cls(query.name, inner, condition, weight=query.weight)
         made.columns  # noqa: B018  # refuses a column read in two ways
         return made
 
@@ -119,7 +119,7 @@ class GroupBy(Query):
     def of(cls, query: Query, column: str, categories: Categories) -> GroupBy:
         """The query on each group."""
         check_categories(column, categories)
-        made = cls(query.name, query.partial("groups"), column, categories)
+        made = cls(query.name, query.partial("groups"), column, categories, weight=query.weight)
         made.columns  # noqa: B018  # refuses a column read in two ways
         return made
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final
 
 import numpy as np
@@ -67,7 +67,7 @@ class Quantiles(Query):
 
     def partial(self, mode: Mode) -> Query:
         """The same; the number of records is then the noisy total."""
-        return type(self)(self.name, self.column, self.low, self.high, self.probabilities, self.bins, mode)
+        return replace(self, mode=mode)
 
     def _places(self, table: Table) -> IntArray:
         shares = Range(self.column, self.low, self.high).shares(table) + 0.5

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -60,7 +60,7 @@ class Sum(Query):
 
     def partial(self, mode: Mode) -> Query:
         """The sum of the records that count: their number is not needed, as values are taken from 0."""
-        return type(self)(self.name, self.column, self.low, self.high, mode)
+        return replace(self, mode=mode)
 
     def features(self, table: Table) -> list[FloatArray]:
         """The share of the range from its middle if all records count, else the value in units of the farther end."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final
 
 import numpy as np
@@ -67,7 +67,7 @@ class Variance(Query):
 
     def partial(self, mode: Mode) -> Query:
         """The variance of the records that count, and their number with it."""
-        return type(self)(self.name, self.column, self.low, self.high, mode)
+        return replace(self, mode=mode)
 
     def features(self, table: Table) -> list[FloatArray]:
         """The share s of the range, from its middle, and 4 s^2 - 1/2: both in [-1/2, 1/2]."""

@@ -13,7 +13,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -150,9 +150,3 @@ def guarantee_of(job: Job) -> str:
         f"{terms.guarantee}: Shamir shares of degree {job.degree} hold against coalitions of {many} that follow the "
         f"protocol; links are X25519 and AES-256; comparisons leak with probability at most 2^-{LEAK_BITS}"
     )
-
-
-def plain(parameters: Any) -> dict[str, Any]:
-    """Parameters as they come out of JSON."""
-    loaded: dict[str, Any] = json.loads(json.dumps(dict(parameters or {})))
-    return loaded

@@ -1,0 +1,1 @@
+"""Experiments: populations, and the paper's figures. Nothing in the core imports this."""

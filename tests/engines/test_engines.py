@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
+import tomllib
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.protocol.sessions import World
-from tpmdp import InputError
+from tpmdp import InputError, Study
+from tpmdp import run as release
 from tpmdp.engines.contract import Engine, Outcome
 from tpmdp.engines.ideal import IdealEngine
 from tpmdp.engines.memory import MemoryEngine
+from tpmdp.engines.mpyc.engine import MpycEngine
 from tpmdp.engines.relay.engine import RelayEngine
 from tpmdp.errors import DeadlineError, TpmdpError
 from tpmdp.protocol.masks import to_words
 from tpmdp.protocol.terms import Guarantee
+from tpmdp.queries.catalogue import EXAMPLES, KINDS
+from tpmdp.table import Table, Text
 
-ENGINES: list[Engine] = [IdealEngine(), MemoryEngine(), RelayEngine()]
+ENGINES: list[Engine] = [IdealEngine(), MemoryEngine(), RelayEngine(), MpycEngine()]
 SHAPES: list[tuple[int, int, Any, Guarantee, int]] = [
     (2, 1, "all", "computational", 1),
     (2, 0, [1], "computational", 3),
     (3, 2, [2], "statistical", 7),
+    (4, 1, [1, 3], "statistical", 7),
     (5, 2, [0, 4], "computational", 20_000),
     (5, 4, [1, 2, 3], "statistical", 300),
 ]
@@ -41,6 +47,10 @@ def run(engine: Engine, world: World) -> Outcome:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_receivers_get_the_sum_and_everybody_else_a_receipt(engine: Engine, shape: Any) -> None:
     world = World(*shape)
+    if engine.name == "mpyc" and 2 * max(1, shape[1]) >= shape[0]:  # Shamir sharing needs an honest majority
+        with pytest.raises(InputError, match="for the mpyc engine"):
+            run(engine, world)
+        return
     outcome = run(engine, world)
     receivers = set(np.flatnonzero(world.terms.spec.receivers).tolist())
     assert set(outcome.sums) == receivers
@@ -84,3 +94,56 @@ def test_what_a_party_sends_follows_the_threshold_not_the_number_of_parties() ->
 def test_a_deadline_that_cannot_be_met_is_an_error_and_not_a_wait() -> None:
     with pytest.raises(DeadlineError, match="deadline"):
         MemoryEngine().run(World(5, 2).terms, World(5, 2).identities, World(5, 2).vectors, deadline_s=-1.0)
+
+
+def every_query() -> tuple[Study, dict[str, Table]]:
+    """A study that asks every kind of query that is a sum, plainly, of a part and by groups."""
+    kinds = [{**tomllib.loads(EXAMPLES[kind]), "name": kind} for kind in KINDS]
+    for query in kinds:
+        query.pop("by", None)
+        query.pop("where", None)
+    by = [{**query, "name": f"{query['name']} by ward", "by": {"ward": ["north", "south"]}} for query in kinds]
+    some = [{**query, "name": f"{query['name']} where", "where": "ward = 'north' or severity < 5"} for query in kinds]
+    names = ["a", "b", "c", "d", "e"]
+    document = {
+        "name": "everything",
+        "threshold": 2,
+        "receivers": ["b", "d"],
+        "epsilon": 30.0,
+        "delta": 1e-6,
+        "parties": [{"name": name, "records": 400 if name != "c" else 0} for name in names],
+        "queries": [*kinds, *by, *some],
+    }
+    random = np.random.default_rng(0)
+    tables: dict[str, Table] = {
+        name: {
+            "age": random.uniform(0, 120, 400),
+            "days": random.uniform(0, 31, 400),
+            "severity": random.uniform(-1, 11, 400),
+            "ward": Text.of(random.choice(["north", "south", "west"], 400).tolist()),
+        }
+        for name in names
+        if name != "c"
+    }
+    return Study.parse(document), tables
+
+
+def test_every_query_runs_on_every_engine(engine: Engine) -> None:
+    """The answers are those of the data without noise, within their error bars."""
+    study, tables = every_query()
+    found = release(study, tables, engine=engine)
+    statistic = np.sum([study.statistic(name, table) for name, table in tables.items()], axis=0)
+    truth, start = [], 0
+    for query, scale in zip(study.sums, study.scales, strict=True):
+        part = statistic[start : start + query.dimension] / scale
+        truth += query.answers(part, study.records, 0.0)
+        start += query.dimension
+    assert [answer.label for answer in found.answers] == [answer.label for answer in truth]
+    with_interval = 0
+    for answer, exact in zip(found.answers, truth, strict=True):
+        low, high = answer.interval
+        width = (high - low) / 2
+        assert low - 2 * width <= exact.value <= high + 2 * width, answer.label
+        with_interval += bool(np.isfinite(width))
+    assert with_interval > 0.9 * len(truth)
+    assert {name for name, one in found.parties.items() if one.answers is not None} == {"b", "d"}

@@ -7,7 +7,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-from benchmarks import calibration, ledger, noise, planning, secure_sum, startup
+from benchmarks import calibration, data, ledger, noise, planning, regression, secure_sum, startup, vertical
 from benchmarks.timing import Row
 
 PACKAGES = (
@@ -23,6 +23,9 @@ PACKAGES = (
     "cryptography",
     "uvicorn",
     "httpx",
+    "duckdb",
+    "pandas",
+    "pyarrow",
 )
 HEAD = """# Benchmarks
 
@@ -41,7 +44,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     out = parser.parse_args().out
     rows = []
-    for module in (startup, calibration, planning, noise, secure_sum, ledger):
+    for module in (startup, calibration, planning, noise, secure_sum, ledger, data, regression, vertical):
         print(f"running {module.__name__} ...", file=sys.stderr)
         rows += module.rows()
     made = "Python " + sys.version.split()[0] + ", " + ", ".join(f"{name} {version(name)}" for name in PACKAGES)

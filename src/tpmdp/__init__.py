@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tpmdp.spec import Spec
     from tpmdp.study import Study
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 _HOME = {
     "calibration": ("calibrate", "delta_at", "epsilon_at", "mu_at"),

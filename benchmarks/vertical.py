@@ -1,0 +1,105 @@
+"""Inner products between columns of different parties: the mpyc engine against MPyC as it comes, and how it grows."""
+
+from __future__ import annotations
+
+import re
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from benchmarks.timing import Row, best_seconds, times
+from tpmdp.engines.mpyc.engine import MpycEngine
+from tpmdp.engines.mpyc.functions import GramShape
+from tpmdp.planning.grid_plan import plan_on_grid
+from tpmdp.protocol.terms import Terms
+from tpmdp.spec import Spec
+
+RECORDS, COLUMNS, REPEATS = 10_000, 5, 3
+GRAM = "tpmdp.engines.mpyc.functions:gram"
+
+
+class Vertical:
+    """Columns dealt out to the parties in turn, and all products between columns of different parties."""
+
+    def __init__(self, parties: int, records: int = RECORDS, columns: int = COLUMNS) -> None:
+        held = [len(range(party, columns, parties)) for party in range(parties)]
+        self.parameters = {"records": records, "columns": held, "local": [0] * parties, "scale": 1}
+        dimension = GramShape(self.parameters).dimension
+        threshold = (parties - 1) // 2
+        spec = Spec(epsilon=1.0, delta=np.full(parties, 1e-6), threshold=threshold, receivers=[0])
+        plan = plan_on_grid(spec, 1.0, dimension)
+        self.identities = [Ed25519PrivateKey.generate() for _ in range(parties)]
+        roster = tuple(identity.public_key().public_bytes_raw() for identity in self.identities)
+        self.terms = Terms.of("benchmark", plan, 1.0, roster)
+        random = np.random.default_rng(1)
+        self.tables = [random.integers(-100, 100, (count, records)) for count in held]
+        self.values = [table.reshape(-1) for table in self.tables]
+        self.noises = [np.zeros(dimension, dtype=np.int64)] * parties
+        self.sent: tuple[int, ...] = ()
+        self.shape = f"n = {parties}, t = {threshold}, {records:,} records, {columns} columns"
+
+    def clear(self) -> list[int]:
+        """The same in NumPy, without privacy."""
+        parties = range(len(self.tables))
+        products = [self.tables[i] @ self.tables[j].T for i in parties for j in parties if i < j]
+        found: list[int] = np.concatenate([product.reshape(-1) for product in products]).tolist()
+        return found
+
+    def seconds(self) -> float:
+        """From the word go, all processes up, to the last party done; connecting included."""
+        engine = MpycEngine(GRAM, self.parameters)
+        outcome = engine.run_function(self.terms, self.identities, self.values, self.noises, 900.0)
+        assert outcome.sums[0].tolist() == self.clear()
+        self.sent = outcome.bytes_sent
+        return engine.seconds
+
+
+def mpyc_run(parties: int, records: int, columns: int) -> tuple[float, int]:
+    """MPyC as it comes: seconds from the moment all are connected, and bytes that the first party sent."""
+    program = str(Path(__file__).with_name("mpyc_gram.py"))
+    command = [sys.executable, program, str(records), str(columns), f"-M{parties}", "--no-prss", "-L33", "-K66"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=900)
+    found = re.search(r"seconds ([0-9.]+) sent ([0-9]+)", done.stdout)
+    assert found is not None
+    return float(found[1]), int(found[2])
+
+
+def against_mpyc(parties: int) -> Row:
+    work = Vertical(parties)
+    ours, theirs, sent = [], [], 0
+    for _ in range(REPEATS):
+        ours.append(work.seconds())
+        seconds, sent = mpyc_run(parties, RECORDS, COLUMNS)
+        theirs.append(seconds)
+    mine, other = statistics.median(ours), statistics.median(theirs)
+    clear = best_seconds(work.clear)
+    note = (
+        f"{mine:.2f} s over {other:.2f} s; party 1 sends {work.sent[0]:,} bytes, in MPyC {sent:,} (no encryption, "
+        f"pickles); NumPy in clear {clear * 1000:.1f} ms"
+    )
+    return Row(f"inner products against MPyC 0.11 as it comes, {work.shape}", times(mine / other), "at most 3x", note)
+
+
+def growth() -> list[Row]:
+    few, many = Vertical(3), Vertical(3, 10 * RECORDS)
+    each = [min(work.seconds() for _ in range(2)) for work in (few, many)]
+    note = f"{each[0]:.2f} s and {each[1]:.2f} s; most bytes of a party {max(few.sent):,} and {max(many.sent):,}"
+    rows = [Row(f"time for 10 times the records, {many.shape}", times(each[1] / each[0]), "about 10x", note)]
+    small, large = Vertical(5, columns=10), Vertical(10, columns=10)
+    each = [min(work.seconds() for _ in range(2)) for work in (small, large)]
+    note = f"{each[0]:.2f} s and {each[1]:.2f} s on all cores; most bytes {max(small.sent):,} and {max(large.sent):,}"
+    return [*rows, Row(f"time of 10 parties over 5, {large.shape}", times(each[1] / each[0]), "about 4x", note)]
+
+
+def rows() -> list[Row]:
+    """The rows on inner products."""
+    return [against_mpyc(parties) for parties in (3, 5, 7)] + growth()
+
+
+if __name__ == "__main__":
+    for row in rows():
+        print(row.what, "|", row.ratio, "|", row.note, flush=True)

@@ -1,0 +1,173 @@
+"""The mpyc engine among strangers and cheats: real workers, and parties played by the test byte by byte."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+
+from tests.engines.mpyc_stage import HOST, Puppet, Stage
+from tests.protocol.sessions import World
+from tpmdp.engines.mpyc.link import _FRAME, Kind
+from tpmdp.engines.mpyc.network import PENDING_MAX, listen
+from tpmdp.engines.mpyc.record import RECORD_MAX, MpycError, decode_hello
+
+# --- strangers ---------------------------------------------------------------------------------------------------
+
+
+def everybody_still_agrees(stage: Stage, *late: int) -> None:
+    """The parties that were not there come, and the session is as if nothing had happened."""
+    stage.start(*late)
+    stage.go(*late)
+    assert stage.outcome(0) is not None
+    assert stage.outcome(2) is None
+
+
+def test_impostors_are_refused_and_the_true_party_still_connects() -> None:
+    other = World(3, 1, [0], label="other", seed=9)
+    with Stage(World(3, 1, [0])) as stage:
+        stage.start(1, 2)
+        stage.go(1, 2)
+        stranger = other.identities[0]
+        cases: list[tuple[int, int, dict[str, Any]]] = [
+            (0, 1, {"identity": stranger}),
+            (0, 1, {"identity": stage.world.identities[2]}),  # a true party under another's number
+            (0, 1, {"session": other.terms.session}),
+            (0, 1, {"plan_hash": other.terms.plan_hash}),
+            (0, 1, {"work": bytes(32)}),
+            (0, 2, {}),  # a hello for somebody else
+            (1, 1, {}),
+            (2, 1, {}),  # who does not dial us
+            (3, 1, {"identity": stranger}),
+            (2**32 - 1, 1, {"identity": stranger}),
+        ]
+        for sender, recipient, changes in cases:
+            with Puppet(stage.addresses[1]) as puppet:
+                puppet.handshake(stage.exchange(sender, recipient, **changes))
+                assert puppet.refused()
+        everybody_still_agrees(stage, 0)
+
+
+def test_a_stranger_at_a_partys_address_is_refused_and_the_true_one_may_come() -> None:
+    with Stage(World(3, 1, [0])) as stage, listen(HOST, 0) as trap:
+        port = trap.getsockname()[1]
+        stage.start(0, 1)
+        stage.addresses[2] = (HOST, port)
+        stage.go()
+        answered: set[int] = set()
+        while len(answered) < 2:
+            connection = trap.accept()[0]
+            with connection:
+                hello = decode_hello(connection.recv(1000))
+                exchange = stage.exchange(2, hello.sender, dials=False, identity=stage.world.identities[0])
+                seal, _ = exchange.keys(hello)
+                connection.sendall(exchange.hello.encode() + seal.record(exchange.proof()))
+                assert not connection.recv(1)  # no proof from them
+            answered.add(hello.sender)
+        trap.close()
+        stage.start(2, ports=[port])
+        stage.go(2)
+        assert stage.outcome(0) is not None
+
+
+def test_a_replayed_handshake_is_worthless() -> None:
+    with Stage(World(3, 1, [0])) as first:
+        first.start(1)
+        first.go(1)
+        old = first.puppet(0)[1].sent  # a true handshake of party 1 with party 2
+    with Stage(first.world) as stage:
+        stage.start(1, 2)
+        stage.go(1, 2)
+        with Puppet(stage.addresses[1]) as puppet:
+            puppet.send(old)
+            while puppet.read(1):  # its hello and proof, then the end
+                pass
+        everybody_still_agrees(stage, 0)
+
+
+def test_a_second_connection_of_a_party_is_refused() -> None:
+    with Stage(World(3, 1, [0])) as stage:
+        stage.start(1)
+        stage.go(1)
+        stage.puppet(0)
+        with Puppet(stage.addresses[1]) as again:
+            assert not again.handshake(stage.exchange(0, 1)) or again.refused()
+
+
+def test_garbage_and_idle_connections_keep_nobody_out() -> None:
+    with Stage(World(3, 1, [0])) as stage:
+        stage.start(1, 2)
+        stage.go(1, 2)
+        for data in (b"GET / HTTP/1.1\r\n\r\n" * 20, os.urandom(5000), b"\x80\x04" + bytes(500)):
+            with Puppet(stage.addresses[1]) as puppet:
+                puppet.send(data)
+                assert puppet.refused()
+        for number in range(PENDING_MAX + 20):
+            idle = stage.enter_context(Puppet(stage.addresses[1]))
+            idle.send(b"TPMM\x00\x01"[: number % 7])  # starts, and never ends
+        everybody_still_agrees(stage, 0)
+
+
+# --- cheats ------------------------------------------------------------------------------------------------------
+
+
+def frame(kind: int, body: bytes, length: int | None = None) -> bytes:
+    return _FRAME.pack(kind, 0, len(body) if length is None else length) + body
+
+
+def flipped(puppet: Puppet) -> bytes:
+    record = bytearray(puppet.seal.record(frame(Kind.DATA, b"share")))
+    record[10] ^= 1
+    return bytes(record)
+
+
+CHEATS: dict[str, Any] = {
+    "forged, repeated or damaged": flipped,
+    "forged, repeated or damaged ": lambda puppet: puppet.seal.record(frame(Kind.DATA, b"share")) * 2,
+    "length that is not allowed": lambda _: b"\xff\xff\xff\xff" + bytes(100),
+    "length that is not allowed ": lambda _: bytes(4),
+    "length that is not allowed  ": lambda _: (RECORD_MAX + 17).to_bytes(4, "big"),
+    "longer than the function needs": lambda puppet: puppet.seal.record(frame(Kind.DATA, b"", 0xFFFFFFFF)),
+    "not of this protocol": lambda puppet: puppet.seal.record(frame(77, b"x")),
+    "sent a message twice": lambda puppet: puppet.seal.record(frame(Kind.DATA, b"a") + frame(Kind.DATA, b"b")),
+    "went on after its goodbye|left too early": lambda puppet: puppet.seal.record(
+        frame(Kind.BYE, b"") + frame(Kind.DONE, b"")
+    ),
+    "left too early|was lost": lambda puppet: puppet.seal.record(frame(Kind.BYE, b"")),
+    "sent more than the function needs": lambda puppet: b"".join(
+        puppet.seal.record(_FRAME.pack(Kind.DATA, number, 1 << 19) + bytes(1 << 19)) for number in range(40)
+    ),
+}
+
+
+@pytest.mark.parametrize("how", CHEATS)
+def test_records_that_no_party_sends_end_the_session_and_name_their_sender(how: str) -> None:
+    with Stage(World(3, 1, [0]), deadline_s=500.0) as stage:
+        stage.start(1, 2)
+        stage.go()
+        puppets = stage.puppet(0)
+        try:
+            puppets[1].send(CHEATS[how](puppets[1]))
+        except ConnectionError:
+            assert how.startswith("sent more")  # it hangs up while we talk
+        with pytest.raises(
+            MpycError, match=f"party 1 .*({how.strip()})|connection to party 1 ({how.strip()})"
+        ) as caught:
+            stage.outcome(1)
+        assert caught.value.culprit == 0
+        with pytest.raises(MpycError, match="party 2 ended the session because it lost party 1") as caught:
+            stage.outcome(2)
+        assert caught.value.culprit == 0
+
+
+@pytest.mark.parametrize("size", [3, 50])
+def test_a_record_that_breaks_off_is_a_lost_party(size: int) -> None:
+    with Stage(World(3, 1, [0]), deadline_s=500.0) as stage:
+        stage.start(1, 2)
+        stage.go()
+        puppets = stage.puppet(0)
+        puppets[1].send(puppets[1].seal.record(frame(Kind.DATA, bytes(100)))[:size])
+        puppets[1].socket.close()
+        with pytest.raises(MpycError, match="the connection to party 1 was lost"):
+            stage.outcome(1)

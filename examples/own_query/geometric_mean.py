@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tpmdp.queries.base import Answer, Query
+from tpmdp import Answer, Query
 from tpmdp.queries.shares import numbers, shares_of
 
 

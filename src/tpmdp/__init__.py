@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tpmdp.calibration import calibrate, delta_at, epsilon_at, mu_at
+    from tpmdp.data.source import read_table
     from tpmdp.errors import (
         CertificateError,
         DeadlineError,
@@ -24,13 +25,15 @@ if TYPE_CHECKING:
         SolverError,
         TpmdpError,
     )
+    from tpmdp.expectation import Expectation, expect
     from tpmdp.identity import read_key
     from tpmdp.ledger import Ledger, LedgerError, OverspendError
     from tpmdp.participation import join
     from tpmdp.planning.certificate import Certificate, Verdict
     from tpmdp.planning.coalition import WorstCoalitions, worst_coalitions
     from tpmdp.planning.plan import Plan, Protection, plan
-    from tpmdp.queries.base import Answer
+    from tpmdp.queries.base import Answer, Query
+    from tpmdp.queries.own import load_queries
     from tpmdp.release import PartyRelease, Release, run
     from tpmdp.spec import Spec
     from tpmdp.study import Study
@@ -49,13 +52,16 @@ _HOME = {
         "SolverError",
         "TpmdpError",
     ),
+    "data.source": ("read_table",),
+    "expectation": ("Expectation", "expect"),
     "identity": ("read_key",),
     "ledger": ("Ledger", "LedgerError", "OverspendError"),
     "participation": ("join",),
     "planning.certificate": ("Certificate", "Verdict"),
     "planning.coalition": ("WorstCoalitions", "worst_coalitions"),
     "planning.plan": ("Plan", "Protection", "plan"),
-    "queries.base": ("Answer",),
+    "queries.base": ("Answer", "Query"),
+    "queries.own": ("load_queries",),
     "release": ("PartyRelease", "Release", "run"),
     "spec": ("Spec",),
     "study": ("Study",),
@@ -67,6 +73,7 @@ __all__ = [
     "Certificate",
     "CertificateError",
     "DeadlineError",
+    "Expectation",
     "FileError",
     "InputError",
     "Ledger",
@@ -77,6 +84,7 @@ __all__ = [
     "PartyRelease",
     "Plan",
     "Protection",
+    "Query",
     "Release",
     "SolverError",
     "Spec",
@@ -87,10 +95,13 @@ __all__ = [
     "calibrate",
     "delta_at",
     "epsilon_at",
+    "expect",
     "join",
+    "load_queries",
     "mu_at",
     "plan",
     "read_key",
+    "read_table",
     "run",
     "worst_coalitions",
 ]

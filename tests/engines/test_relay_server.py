@@ -731,6 +731,29 @@ def test_old_sessions_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     asyncio.run(act())
 
 
+def test_sessions_nobody_wrote_to_make_room_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strangers who only announce sessions cannot keep parties out for more than a minute."""
+    clock = [1_000_000.0]
+    monkeypatch.setattr(time, "time", lambda: clock[0])
+
+    async def act() -> None:
+        store = Store(tmp_path / "relay.sqlite", RelaySettings(sessions_max=3))
+        names = [bytes([number]) * 32 for number in range(4)]
+        for name in names[:3]:
+            await store.open_session(name, os.urandom(64))
+        used = await store.session(names[0])
+        await store.add(used, [Item(4, 1, 0, 1, bytes(32), bytes(1000))])
+        with pytest.raises(Full, match="all this relay holds"):
+            await store.open_session(names[3], os.urandom(64))
+        clock[0] += 61
+        await store.open_session(names[3], os.urandom(64))
+        await store.session(names[3])
+        assert (await store.pick(used, 1, {4: 0})).size == 1000
+        store.close()
+
+    asyncio.run(act())
+
+
 # Ten thousand random requests ----------------------------------------------------------------------------------------
 
 

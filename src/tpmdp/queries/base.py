@@ -109,11 +109,13 @@ class Query(ABC):
 
     name: str
     weight: float = field(default=1.0, kw_only=True)  # its share of the privacy budget, against the study's others
+    mode: Mode = field(default="all", kw_only=True, metadata={"hidden": True})  # which records count
 
     kind: ClassVar[str] = ""  # what the study file calls it; default: the class name in snake_case
     leaves: ClassVar[str] = ""  # what leaves the party, for people
     largest: ClassVar[float] = 1.0  # absolute value of a feature, a power of two; features are clipped to it
     whole: ClassVar[bool] = False  # features are whole numbers
+    has_parts: ClassVar[bool] = False  # works for any mode: may have `where` and `by`
     code: ClassVar[str] = ""  # hash of the file of a query that is not tpmdp's own
 
     @property
@@ -146,8 +148,10 @@ class Query(ABC):
 
     def partial(self, mode: Mode) -> Query:
         """The query where only some of the records count, and their number is not known."""
-        del mode
-        raise InputError("query", self.name, f"of kind {self.kind_name()} cannot have `where` or `by`", "remove it")
+        if not self.has_parts:
+            rule = f"of kind {self.kind_name()} cannot have `where` or `by`"
+            raise InputError("query", self.name, rule, "remove it")
+        return replace(self, mode=mode)
 
     def typical(self, records: float) -> FloatArray:
         """A plausible noiseless sum over so many records, to tell the expected error before anything is run."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from tpmdp.errors import InputError
-from tpmdp.queries.base import Answer, Mode, Query, length
+from tpmdp.queries.base import Answer, Query, length
 from tpmdp.queries.shares import numbers
 from tpmdp.table import ColumnKind, Table
 from tpmdp.validate import FloatArray
@@ -27,10 +27,10 @@ class Count(Query):
     column: str = ""
     at_least: float = -math.inf
     below: float = math.inf
-    mode: Mode = field(default="all", metadata={"hidden": True})
 
     leaves: ClassVar[str] = "the number of records in the range"
     whole: ClassVar[bool] = True
+    has_parts: ClassVar[bool] = True
     dimension: ClassVar[int] = 1
     spread: ClassVar[float] = 1.0
     size: ClassVar[float] = 1.0
@@ -49,10 +49,6 @@ class Count(Query):
     def columns(self) -> Mapping[str, ColumnKind]:
         """The column it reads."""
         return {self.column: "number"} if self.column else {}
-
-    def partial(self, mode: Mode) -> Query:
-        """The same: records that do not count add nothing."""
-        return replace(self, mode=mode)
 
     def features(self, table: Table) -> list[FloatArray]:
         """1 for a record in the range, else 0."""

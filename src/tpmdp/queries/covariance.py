@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import ClassVar, Final
 
 import numpy as np
 
 from tpmdp.errors import InputError
-from tpmdp.queries.base import Answer, Mode, Query
+from tpmdp.queries.base import Answer
 from tpmdp.queries.error_bars import first_order
-from tpmdp.queries.moments import Moments, Ranges
-from tpmdp.table import ColumnKind, Table
+from tpmdp.queries.moments import Moments, MomentsQuery, Ranges
 from tpmdp.validate import FloatArray
 
 _FEW: Final = 4.0  # standard errors: below, a number of records or a variance is drowned by the noise
 
 
 @dataclass(frozen=True)
-class Covariance(Query):
+class Covariance(MomentsQuery):
     """The covariance (divided by the number of records) of every pair of columns, values clipped to their bounds.
 
     >>> from tpmdp.queries.shares import Range
@@ -31,53 +29,20 @@ class Covariance(Query):
     """
 
     bounds: Ranges
-    mode: Mode = field(default="all", metadata={"hidden": True})
 
-    leaves: ClassVar[str] = "the sums of the scaled columns, of their squares and of all products of two"
     _skip: ClassVar[int] = 0  # whether a column with itself is left out
 
     def __post_init__(self) -> None:
-        self._moments  # noqa: B018  # checks the bounds
+        self.moments  # noqa: B018  # checks the bounds
 
     @property
-    def _moments(self) -> Moments:
-        return Moments(self.bounds, self.mode != "all")
-
-    @property
-    def columns(self) -> Mapping[str, ColumnKind]:
-        """The columns of the matrix."""
-        return self._moments.columns
-
-    @property
-    def dimension(self) -> int:
-        """All moments."""
-        return self._moments.dimension
-
-    @property
-    def spread(self) -> float:
-        """See `Moments`."""
-        return self._moments.spread
-
-    @property
-    def size(self) -> float:
-        """See `Moments`."""
-        return self._moments.size
-
-    def partial(self, mode: Mode) -> Query:
-        """Of the records that count, and their number with it."""
-        return replace(self, mode=mode)
-
-    def features(self, table: Table) -> list[FloatArray]:
-        """See `Moments`."""
-        return self._moments.features(self._moments.scaled(table))
-
-    def typical(self, records: float) -> FloatArray:
-        """Independent columns."""
-        return self._moments.typical(records)
+    def moments(self) -> Moments:
+        """Of all columns."""
+        return Moments(self.bounds, self.counted)
 
     def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
         """One for each pair, with its error to first order."""
-        sums = self._moments.matrix(total, records)
+        sums = self.moments.matrix(total, records)
         names = [one.column for one in self.bounds]
         pairs = [(i, j) for i in range(len(names)) for j in range(i + self._skip, len(names))]
         return [self._pair(f"{names[i]}, {names[j]}", sums, i + 1, j + 1, standard_error) for i, j in pairs]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar, Final
 
 import numpy as np
 
 from tpmdp.errors import InputError
-from tpmdp.queries.base import Answer, Mode, Query
+from tpmdp.queries.base import Answer, Query
 from tpmdp.queries.categories import Categories, category_names, check_categories, kind_of, places
 from tpmdp.queries.shares import numbers
 from tpmdp.table import ColumnKind, Table
@@ -46,10 +46,10 @@ class Histogram(Query):
     column: str
     edges: tuple[float, ...] = ()
     categories: Categories = ()
-    mode: Mode = field(default="all", metadata={"hidden": True})
 
     leaves: ClassVar[str] = "the number of records in each bin or category"
     whole: ClassVar[bool] = True
+    has_parts: ClassVar[bool] = True
     size: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
@@ -75,10 +75,6 @@ class Histogram(Query):
     def spread(self) -> float:
         """A record leaves one bin and enters another: sqrt(2), rounded up."""
         return 1.0 if self.dimension == 1 else math.sqrt(2) * (1 + 2.0**-50)
-
-    def partial(self, mode: Mode) -> Query:
-        """The same: records that do not count add nothing."""
-        return replace(self, mode=mode)
 
     def _places(self, table: Table) -> IntArray:
         """For every record its bin, or -1."""

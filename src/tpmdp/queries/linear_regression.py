@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from dataclasses import dataclass
 
 import numpy as np
 
 from tpmdp.errors import InputError
-from tpmdp.queries.base import Answer, Mode, Query
+from tpmdp.queries.base import Answer
 from tpmdp.queries.error_bars import first_order
 from tpmdp.queries.functional import minimum
-from tpmdp.queries.moments import Moments, Ranges
+from tpmdp.queries.moments import Moments, MomentsQuery, Ranges
 from tpmdp.queries.shares import Range
-from tpmdp.table import ColumnKind, Table
 from tpmdp.validate import FloatArray
 
 INTERCEPT = "intercept"
 
 
 @dataclass(frozen=True)
-class LinearRegression(Query):
+class LinearRegression(MomentsQuery):
     """Least squares of the target on all other columns of `bounds`, with an intercept; values are clipped.
 
     >>> query = LinearRegression("pay", "pay", (Range("pay", 0, 10), Range("age", 0, 10)))
@@ -32,17 +29,14 @@ class LinearRegression(Query):
 
     target: str
     bounds: Ranges
-    mode: Mode = field(default="all", metadata={"hidden": True})
-
-    leaves: ClassVar[str] = "the sums of the scaled columns, of their squares and of all products of two"
 
     def __post_init__(self) -> None:
         check_target(self.name, self.target, self.bounds)
 
     @property
-    def _moments(self) -> Moments:
+    def moments(self) -> Moments:
         """Inputs first, the target last."""
-        return Moments((*self.inputs, self._output), self.mode != "all")
+        return Moments((*self.inputs, self._output), self.counted)
 
     @property
     def inputs(self) -> Ranges:
@@ -53,45 +47,13 @@ class LinearRegression(Query):
     def _output(self) -> Range:
         return next(one for one in self.bounds if one.column == self.target)
 
-    @property
-    def columns(self) -> Mapping[str, ColumnKind]:
-        """Inputs and target."""
-        return self._moments.columns
-
-    @property
-    def dimension(self) -> int:
-        """All moments."""
-        return self._moments.dimension
-
-    @property
-    def spread(self) -> float:
-        """See `Moments`."""
-        return self._moments.spread
-
-    @property
-    def size(self) -> float:
-        """See `Moments`."""
-        return self._moments.size
-
-    def partial(self, mode: Mode) -> Query:
-        """Of the records that count, and their number with it."""
-        return replace(self, mode=mode)
-
-    def features(self, table: Table) -> list[FloatArray]:
-        """See `Moments`."""
-        return self._moments.features(self._moments.scaled(table))
-
-    def typical(self, records: float) -> FloatArray:
-        """Independent columns."""
-        return self._moments.typical(records)
-
     def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
         """Coefficients in the units of the columns, and R squared, all from the noisy moments alone."""
 
         def found(sums: FloatArray) -> FloatArray:
-            return regression(self._moments.matrix(sums, records), self.inputs, self._output, 0.0)[0]
+            return regression(self.moments.matrix(sums, records), self.inputs, self._output, 0.0)[0]
 
-        values, note = regression(self._moments.matrix(total, records), self.inputs, self._output, standard_error)
+        values, note = regression(self.moments.matrix(total, records), self.inputs, self._output, standard_error)
         parts = [INTERCEPT, *(one.column for one in self.inputs), "R squared"]
         return with_errors(self.name, parts, values, found, total, standard_error, note)
 

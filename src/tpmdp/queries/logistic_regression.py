@@ -6,24 +6,23 @@ inputs and target alone; coefficients are drawn towards 0 where probabilities co
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from tpmdp.errors import InputError
-from tpmdp.queries.base import Answer, Mode, Query
+from tpmdp.queries.base import Answer
 from tpmdp.queries.functional import minimum
 from tpmdp.queries.linear_regression import INTERCEPT, natural, with_errors
-from tpmdp.queries.moments import Moments, Ranges
+from tpmdp.queries.moments import Moments, MomentsQuery, Ranges
 from tpmdp.queries.shares import Range, numbers
-from tpmdp.table import ColumnKind, Table
+from tpmdp.table import Table
 from tpmdp.validate import FloatArray
 
 
 @dataclass(frozen=True)
-class LogisticRegression(Query):
+class LogisticRegression(MomentsQuery):
     """Log-odds that target >= threshold, from the columns of `bounds`, to second order; values are clipped.
 
     >>> query = LogisticRegression("ill", "ill", (Range("age", -1, 1),))
@@ -35,7 +34,6 @@ class LogisticRegression(Query):
     target: str
     bounds: Ranges
     threshold: float = 0.5
-    mode: Mode = field(default="all", metadata={"hidden": True})
 
     leaves: ClassVar[str] = "the sums of the scaled columns and the target, of their squares and of products of two"
 
@@ -45,52 +43,24 @@ class LogisticRegression(Query):
             raise InputError(f"bounds of {self.name}", self.target, rule, remedy)
         if not np.isfinite(self.threshold):
             raise InputError(f"threshold of {self.name}", self.threshold, "must be finite", "0.5 suits 0 and 1")
-        self._moments  # noqa: B018  # checks the bounds
+        self.moments  # noqa: B018  # checks the bounds
 
     @property
-    def _moments(self) -> Moments:
+    def moments(self) -> Moments:
         """Inputs first, the target as -1 or 1 last."""
-        return Moments((*self.bounds, Range(self.target, -1.0, 1.0)), self.mode != "all")
-
-    @property
-    def columns(self) -> Mapping[str, ColumnKind]:
-        """Inputs and target."""
-        return self._moments.columns
-
-    @property
-    def dimension(self) -> int:
-        """All moments."""
-        return self._moments.dimension
-
-    @property
-    def spread(self) -> float:
-        """See `Moments`."""
-        return self._moments.spread
-
-    @property
-    def size(self) -> float:
-        """See `Moments`."""
-        return self._moments.size
-
-    def partial(self, mode: Mode) -> Query:
-        """Of the records that count, and their number with it."""
-        return replace(self, mode=mode)
+        return Moments((*self.bounds, Range(self.target, -1.0, 1.0)), self.counted)
 
     def features(self, table: Table) -> list[FloatArray]:
         """See `Moments`."""
         inputs = [2 * one.shares(table) for one in self.bounds]
         target = np.where(numbers(table, self.target) >= self.threshold, 1.0, -1.0)
-        return self._moments.features([*inputs, target])
-
-    def typical(self, records: float) -> FloatArray:
-        """Independent columns."""
-        return self._moments.typical(records)
+        return self.moments.features([*inputs, target])
 
     def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
         """Coefficients for inputs in their own units: a unit more of an input adds so much to the log-odds."""
 
         def solve(sums: FloatArray, error: float) -> tuple[FloatArray, str]:
-            moments = self._moments.matrix(sums, records)
+            moments = self.moments.matrix(sums, records)
             # The sum of s^2/8 + s/2 - y s, with s = z b and y in {0, 1}, is least at b = 2 (z z^T)^-1 z (2y - 1).
             solved = minimum(moments[:-1, :-1], moments[:-1, -1], error)
             intercept, slopes = natural(2 * solved.coefficients, self.bounds, 1.0)

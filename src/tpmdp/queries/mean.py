@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import ClassVar, Final
 
 import numpy as np
 
-from tpmdp.queries.base import Z_95, Answer, Mode, Query
+from tpmdp.queries.base import Z_95, Answer, Mode
+from tpmdp.queries.bounded import BoundedQuery
 from tpmdp.queries.error_bars import ratio_interval
-from tpmdp.queries.shares import Range
-from tpmdp.table import ColumnKind, Table
+from tpmdp.table import Table
 from tpmdp.validate import FloatArray
 
 # Where only some records count, each also counts itself, with the largest weight that costs nothing: a record may
@@ -21,28 +20,15 @@ _WEIGHT: Final[dict[Mode, float]] = {"some": 0.866, "groups": 0.5}
 
 
 @dataclass(frozen=True)
-class Mean(Query):
+class Mean(BoundedQuery):
     """The mean of a column whose values are clipped to [low, high].
 
     >>> Mean("stay", "days", 0, 10).statistic({"days": np.array([0.0, 10.0, 99.0])})
     array([0.5])
     """
 
-    column: str
-    low: float
-    high: float
-    mode: Mode = field(default="all", metadata={"hidden": True})
-
     leaves: ClassVar[str] = "the sum of the clipped values, as shares of the range from its middle"
     spread: ClassVar[float] = 1.0  # one end of the range to the other
-
-    def __post_init__(self) -> None:
-        Range(self.name, self.low, self.high)
-
-    @property
-    def columns(self) -> Mapping[str, ColumnKind]:
-        """The column it reads."""
-        return {self.column: "number"}
 
     @property
     def dimension(self) -> int:
@@ -59,13 +45,9 @@ class Mean(Query):
         """At an end of the range; the weight of a record may be above."""
         return 1.0 if self.mode == "some" else 0.5
 
-    def partial(self, mode: Mode) -> Query:
-        """The mean of the records that count, and their number with it."""
-        return replace(self, mode=mode)
-
     def features(self, table: Table) -> list[FloatArray]:
         """The share of the range from its middle; and the weight of a record."""
-        shares = Range(self.column, self.low, self.high).shares(table)
+        shares = self.shares(table)
         return [shares] if self.mode == "all" else [shares, np.full(len(shares), _WEIGHT[self.mode])]
 
     def typical(self, records: float) -> FloatArray:
@@ -74,7 +56,7 @@ class Mean(Query):
 
     def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
         """Back to the scale of the column."""
-        width = self.high - self.low
+        width = self.width
         if self.mode == "all":
             share = float(total[0]) / records + 0.5
             return [Answer(self.name, self.low + share * width, standard_error / records * width)]

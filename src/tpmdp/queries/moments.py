@@ -8,13 +8,15 @@ the diagonal times sqrt(2), so that their L2 norm is the Frobenius norm of z z^T
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 
 from tpmdp.errors import InputError
+from tpmdp.queries.base import Query
 from tpmdp.queries.shares import Range
 from tpmdp.table import ColumnKind, Table
 from tpmdp.validate import FloatArray
@@ -99,3 +101,49 @@ class Moments:
         p = self.count
         first = [records * _HALF] if self.counted else []
         return np.array([*first, *[0.0] * p, *[records / 3 * _HALF] * p, *[0.0] * (p * (p - 1) // 2)])
+
+
+@dataclass(frozen=True)
+class MomentsQuery(Query):
+    """A query that is answered from the moments of several columns."""
+
+    has_parts: ClassVar[bool] = True
+    leaves: ClassVar[str] = "the sums of the scaled columns, of their squares and of all products of two"
+
+    @property
+    @abstractmethod
+    def moments(self) -> Moments:
+        """Of which columns."""
+
+    @property
+    def counted(self) -> bool:
+        """Whether records must count themselves: where not all of them do, their number is not known."""
+        return self.mode != "all"
+
+    @property
+    def columns(self) -> Mapping[str, ColumnKind]:
+        """The columns."""
+        return self.moments.columns
+
+    @property
+    def dimension(self) -> int:
+        """All moments."""
+        return self.moments.dimension
+
+    @property
+    def spread(self) -> float:
+        """See `Moments`."""
+        return self.moments.spread
+
+    @property
+    def size(self) -> float:
+        """See `Moments`."""
+        return self.moments.size
+
+    def features(self, table: Table) -> list[FloatArray]:
+        """See `Moments`."""
+        return self.moments.features(self.moments.scaled(table))
+
+    def typical(self, records: float) -> FloatArray:
+        """Independent columns."""
+        return self.moments.typical(records)

@@ -21,7 +21,34 @@ from tpmdp.validate import FloatArray
 
 
 @dataclass(frozen=True)
-class Where(Query):
+class PartQuery(Query):
+    """A query inside another; a record adds at most what it adds to that."""
+
+    query: Query = field(metadata={"hidden": True})
+
+    @property
+    def size(self) -> float:
+        """That of the query: a record is in one group at most."""
+        return self.query.size
+
+    @property
+    def largest(self) -> float:  # type: ignore[override]  # as the query
+        """That of the query."""
+        return self.query.largest
+
+    @property
+    def whole(self) -> bool:  # type: ignore[override]  # as the query
+        """As the query."""
+        return self.query.whole
+
+    @property
+    def code(self) -> str:  # type: ignore[override]  # as the query
+        """As the query."""
+        return self.query.code
+
+
+@dataclass(frozen=True)
+class Where(PartQuery):
     """A query on the records that meet a condition; the others add nothing.
 
     >>> from tpmdp.queries.condition import parse_condition
@@ -31,7 +58,6 @@ class Where(Query):
     array([1.])
     """
 
-    query: Query = field(metadata={"hidden": True})
     condition: Condition = field(metadata={"hidden": True})
 
     @classmethod
@@ -57,26 +83,6 @@ class Where(Query):
         """A record changes, or vanishes."""
         return max(self.query.spread, self.query.size)
 
-    @property
-    def size(self) -> float:
-        """That of the query."""
-        return self.query.size
-
-    @property
-    def largest(self) -> float:  # type: ignore[override]  # as the query
-        """That of the query."""
-        return self.query.largest
-
-    @property
-    def whole(self) -> bool:  # type: ignore[override]  # as the query
-        """As the query."""
-        return self.query.whole
-
-    @property
-    def code(self) -> str:  # type: ignore[override]  # as the query
-        """As the query."""
-        return self.query.code
-
     def features(self, table: Table) -> list[FloatArray]:
         """Those of the query, or zeros."""
         holds = self.condition.holds(table)
@@ -101,7 +107,7 @@ class Where(Query):
 
 
 @dataclass(frozen=True)
-class GroupBy(Query):
+class GroupBy(PartQuery):
     """A query on each group of records: those with one of several public values of a column; other values add nothing.
 
     >>> from tpmdp.queries.mean import Mean
@@ -111,7 +117,6 @@ class GroupBy(Query):
     [('sex 0', 1.0), ('sex 1', 3.0)]
     """
 
-    query: Query = field(metadata={"hidden": True})
     column: str = field(metadata={"hidden": True})
     categories: Categories = field(metadata={"hidden": True})
 
@@ -139,26 +144,6 @@ class GroupBy(Query):
         if len(self.categories) == 1:
             return max(self.query.spread, self.query.size)
         return max(self.query.spread, math.sqrt(2) * self.query.size * (1 + 2.0**-50))
-
-    @property
-    def size(self) -> float:
-        """That of the query: a record is in one group at most."""
-        return self.query.size
-
-    @property
-    def largest(self) -> float:  # type: ignore[override]  # as the query
-        """That of the query."""
-        return self.query.largest
-
-    @property
-    def whole(self) -> bool:  # type: ignore[override]  # as the query
-        """As the query."""
-        return self.query.whole
-
-    @property
-    def code(self) -> str:  # type: ignore[override]  # as the query
-        """As the query."""
-        return self.query.code
 
     def features(self, table: Table) -> list[FloatArray]:
         """Those of the query for the group of the record, zeros for the others."""

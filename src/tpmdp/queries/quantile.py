@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import ClassVar, Final
 
 import numpy as np
 
 from tpmdp.errors import InputError
-from tpmdp.queries.base import Z_95, Answer, Mode, Query
+from tpmdp.queries.base import Z_95, Answer
+from tpmdp.queries.bounded import BoundedQuery
 from tpmdp.queries.histogram import BINS_MAX
-from tpmdp.queries.shares import Range
-from tpmdp.table import ColumnKind, Table
+from tpmdp.table import Table
 from tpmdp.validate import FloatArray, IntArray
 
 _BINS: Final = 64
@@ -21,7 +20,7 @@ _MEDIAN: Final = (0.5,)
 
 
 @dataclass(frozen=True)
-class Quantiles(Query):
+class Quantiles(BoundedQuery):
     """Values below which these shares of the records lie; values are clipped to [low, high] and put into equal bins.
 
     >>> query = Quantiles("stay", "days", 0, 10, probabilities=(0.25, 0.75), bins=10)
@@ -30,12 +29,8 @@ class Quantiles(Query):
     [2.5, 7.5]
     """
 
-    column: str
-    low: float
-    high: float
     probabilities: tuple[float, ...] = _MEDIAN
     bins: int = _BINS
-    mode: Mode = field(default="all", metadata={"hidden": True})
 
     kind: ClassVar[str] = "quantiles"
     leaves: ClassVar[str] = "the number of records in each of equal bins between the bounds"
@@ -43,17 +38,12 @@ class Quantiles(Query):
     size: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
-        Range(self.name, self.low, self.high)
+        super().__post_init__()
         if not 2 <= self.bins <= BINS_MAX:
             raise InputError(f"bins of {self.name}", self.bins, f"must be from 2 to {BINS_MAX}", "change it")
         if not self.probabilities or not all(0 < share < 1 for share in self.probabilities):
             text = ", ".join(f"{share:g}" for share in self.probabilities)
             raise InputError(f"probabilities of {self.name}", text, "must lie between 0 and 1", "0.5 is the median")
-
-    @property
-    def columns(self) -> Mapping[str, ColumnKind]:
-        """The column it reads."""
-        return {self.column: "number"}
 
     @property
     def dimension(self) -> int:
@@ -65,12 +55,8 @@ class Quantiles(Query):
         """A record leaves one bin and enters another: sqrt(2), rounded up."""
         return math.sqrt(2) * (1 + 2.0**-50)
 
-    def partial(self, mode: Mode) -> Query:
-        """The same; the number of records is then the noisy total."""
-        return replace(self, mode=mode)
-
     def _places(self, table: Table) -> IntArray:
-        shares = Range(self.column, self.low, self.high).shares(table) + 0.5
+        shares = self.shares(table) + 0.5
         return np.minimum((shares * self.bins).astype(np.int64), self.bins - 1)
 
     def features(self, table: Table) -> list[FloatArray]:

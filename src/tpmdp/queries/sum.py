@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from tpmdp.queries.base import Answer, Mode, Query
-from tpmdp.queries.shares import Range, numbers
-from tpmdp.table import ColumnKind, Table
+from tpmdp.queries.base import Answer
+from tpmdp.queries.bounded import BoundedQuery
+from tpmdp.queries.shares import numbers
+from tpmdp.table import Table
 from tpmdp.validate import FloatArray
 
 
 @dataclass(frozen=True)
-class Sum(Query):
+class Sum(BoundedQuery):
     """The sum of a column whose values are clipped to [low, high].
 
     >>> query = Sum("days in all", "days", 0, 10)
@@ -23,21 +23,8 @@ class Sum(Query):
     20.0
     """
 
-    column: str
-    low: float
-    high: float
-    mode: Mode = field(default="all", metadata={"hidden": True})
-
     leaves: ClassVar[str] = "the sum of the clipped values, scaled to about 1 a record"
     dimension: ClassVar[int] = 1
-
-    def __post_init__(self) -> None:
-        Range(self.name, self.low, self.high)
-
-    @property
-    def columns(self) -> Mapping[str, ColumnKind]:
-        """The column it reads."""
-        return {self.column: "number"}
 
     @property
     def _reach(self) -> float:
@@ -58,20 +45,16 @@ class Sum(Query):
         """The same: there is one entry."""
         return self.size
 
-    def partial(self, mode: Mode) -> Query:
-        """The sum of the records that count: their number is not needed, as values are taken from 0."""
-        return replace(self, mode=mode)
-
     def features(self, table: Table) -> list[FloatArray]:
         """The share of the range from its middle if all records count, else the value in units of the farther end."""
         if self.mode == "all":
-            return [Range(self.column, self.low, self.high).shares(table)]
+            return [self.shares(table)]
         return [np.clip(numbers(table, self.column), self.low, self.high) / self._reach]
 
     def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
         """Back to the scale of the column."""
         if self.mode != "all":
             return [Answer(self.name, float(total[0]) * self._reach, standard_error * self._reach)]
-        width = self.high - self.low
+        width = self.width
         value = float(total[0]) * width + (self.low + self.high) / 2 * records
         return [Answer(self.name, value, standard_error * width)]

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import ClassVar, Final
 
 import numpy as np
 
-from tpmdp.queries.base import Answer, Mode, Query
+from tpmdp.queries.base import Answer, Mode
+from tpmdp.queries.bounded import BoundedQuery
 from tpmdp.queries.error_bars import first_order
-from tpmdp.queries.shares import Range
-from tpmdp.table import ColumnKind, Table
+from tpmdp.table import Table
 from tpmdp.validate import FloatArray
 
 # The largest distance of (s, 4 s^2 - 1/2) for s in [-1/2, 1/2]: between s = 1/2 and s = -a, where b = 1/2 - a solves
@@ -26,7 +25,7 @@ _FEW: Final = 4.0  # standard errors of their number: fewer records have no vari
 
 
 @dataclass(frozen=True)
-class Variance(Query):
+class Variance(BoundedQuery):
     """The variance (divided by the number of records) of a column whose values are clipped to [low, high].
 
     >>> query = Variance("spread", "days", 0, 10)
@@ -34,21 +33,8 @@ class Variance(Query):
     25.0
     """
 
-    column: str
-    low: float
-    high: float
-    mode: Mode = field(default="all", metadata={"hidden": True})
-
     leaves: ClassVar[str] = "the sums of the clipped values and of their squares, scaled to about 1 a record"
     spread: ClassVar[float] = PAIR_SPREAD  # the two entries cannot both move by 1
-
-    def __post_init__(self) -> None:
-        Range(self.name, self.low, self.high)
-
-    @property
-    def columns(self) -> Mapping[str, ColumnKind]:
-        """The column it reads."""
-        return {self.column: "number"}
 
     @property
     def dimension(self) -> int:
@@ -65,13 +51,9 @@ class Variance(Query):
         """At an end of the range; the weight of a record may be above."""
         return 1.0 if self.mode == "some" else 0.5
 
-    def partial(self, mode: Mode) -> Query:
-        """The variance of the records that count, and their number with it."""
-        return replace(self, mode=mode)
-
     def features(self, table: Table) -> list[FloatArray]:
         """The share s of the range, from its middle, and 4 s^2 - 1/2: both in [-1/2, 1/2]."""
-        shares = Range(self.column, self.low, self.high).shares(table)
+        shares = self.shares(table)
         pair = [shares, 4 * shares * shares - 0.5]
         return pair if self.mode == "all" else [*pair, np.full(len(shares), _WEIGHT[self.mode])]
 
@@ -81,7 +63,7 @@ class Variance(Query):
 
     def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
         """Mean square less square of the mean; error to first order."""
-        scale = (self.high - self.low) ** 2
+        scale = self.width**2
 
         def variance(sums: FloatArray) -> FloatArray:
             number = records if self.mode == "all" else float(sums[2]) / _WEIGHT[self.mode]

@@ -1,0 +1,40 @@
+"""Queries on one column with public bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tpmdp.queries.base import Query
+from tpmdp.queries.shares import Range
+from tpmdp.table import ColumnKind, Table
+from tpmdp.validate import FloatArray
+
+
+@dataclass(frozen=True)
+class BoundedQuery(Query):
+    """One column whose values are clipped to [low, high]."""
+
+    column: str
+    low: float
+    high: float
+
+    has_parts: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        Range(self.name, self.low, self.high)  # checks the bounds
+
+    @property
+    def columns(self) -> Mapping[str, ColumnKind]:
+        """The column it reads."""
+        return {self.column: "number"}
+
+    @property
+    def width(self) -> float:
+        """Of the range."""
+        return self.high - self.low
+
+    def shares(self, table: Table) -> FloatArray:
+        """Where the values lie, from the middle of the range: each in [-1/2, 1/2]."""
+        return Range(self.column, self.low, self.high).shares(table)

@@ -176,6 +176,19 @@ def test_wrong_data_are_refused_before_anything_is_charged(wages: Path) -> None:
     assert "south.parquet" in tpmdp(*words, code=2)
 
 
+def test_a_folder_with_a_study_brings_no_code(wages: Path) -> None:
+    """Files beside a study that are named like modules are not imported by the processes of the parties."""
+    for name in ("json", "tpmdp", "numpy", "hashlib"):
+        (wages / f"{name}.py").write_text(f"open({str(wages / 'stolen')!r}, 'w').close()")
+    script = Path(sys.executable).with_name("tpmdp")
+    for study in ("study.toml", str(ROOT / "examples" / "own_query" / "study.toml")):
+        words = [str(script), "run", study, "--state", f"state-{len(study)}", "--json"]
+        if study != "study.toml":
+            words += ["--queries", str(OWN), "--data", str(ROOT / "examples" / "stay")]
+        subprocess.run(words, cwd=wages, capture_output=True, text=True, timeout=300, check=True)
+    assert not (wages / "stolen").exists()
+
+
 def test_check_query_says_tight_or_exceeded(wages: Path) -> None:
     assert "EXCEEDED" not in tpmdp("check-query", wages / "study.toml", "--tries", "400")
     own: list[str | Path] = ["check-query", ROOT / "examples" / "own_query" / "study.toml", "--queries"]

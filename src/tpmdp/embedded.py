@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from tpmdp.child import python_command, python_environment
 from tpmdp.data.source import find_source, read_table
 from tpmdp.errors import DeadlineError, FileError, InputError, TpmdpError, shown
 from tpmdp.files import replacing
@@ -134,9 +135,9 @@ def _join_command(study_file: Path, name: str, state: Path, data: Path | None, u
 
 
 def _start(arguments: list[str], started: list[subprocess.Popen[str]]) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tpmdp", *arguments]
     process = subprocess.Popen(  # noqa: S603
-        [*command, "--end-with-stdin"],
+        python_command("-m", "tpmdp", *arguments, "--end-with-stdin"),
+        env=python_environment(),
         stdin=subprocess.PIPE,  # it ends when we do, even if we are killed
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -51,6 +51,11 @@ class Maximum(JointQuery):
         return cls(query.name, query.partial("some") if isinstance(query, Sum) else query)
 
     @property
+    def code(self) -> str:
+        """Hash of the file of a number that is a query of one's own."""
+        return self.number.code
+
+    @property
     def _is_mean(self) -> bool:
         return isinstance(self.number, Mean)
 

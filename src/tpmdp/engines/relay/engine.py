@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -16,6 +15,7 @@ from typing import IO, Any, Final
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from tpmdp.child import python_command, python_environment
 from tpmdp.engines.contract import Outcome, guarantee_text
 from tpmdp.engines.relay.client import RelayError
 from tpmdp.errors import DeadlineError
@@ -35,9 +35,12 @@ class _Process:
     """A Python process that speaks lines; it never outlives us and never keeps us waiting longer than told."""
 
     def __init__(self, *arguments: str) -> None:
-        command = [sys.executable, *arguments]
         self._process = subprocess.Popen(  # noqa: S603
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            python_command(*arguments),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=python_environment(),
         )
         self._writers: list[threading.Thread] = []
 

@@ -140,4 +140,7 @@ def written(value: Any) -> str:
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, bool):
         return str(value).lower()
-    return "(none)" if value is None else str(value)
+    try:
+        return "(none)" if value is None else str(value)
+    except ValueError:  # Python refuses to print numbers of thousands of digits
+        return "(a huge number)"

@@ -22,7 +22,9 @@ UNITS: Final = ("record", "party")
 RECORDS_MAX: Final = 1 << 40
 SESSION_MAX: Final = 1_000_000
 _DURATION: Final = re.compile(r"(\d{1,6})([smhd])", re.ASCII)
-_ADDRESS: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]{1,253}):(\d{1,5})", re.ASCII)
+_LABEL: Final = "[A-Za-z0-9-]{1,63}"
+_HOST: Final = rf"(?=[^:]{{1,253}}:){_LABEL}(?:\.{_LABEL})*\.?"
+_ADDRESS: Final = re.compile(rf"(\[[0-9A-Fa-f:.]+\]|{_HOST}):(\d{{1,5}})", re.ASCII)
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _TOP: Final = ("name", "threshold", "receivers", "parties", "queries")
 _TOP_OPTIONAL: Final = ("session", "unit", "guarantee", "deadline", "epsilon", "delta", "where")
@@ -207,7 +209,7 @@ def _toml(value: Any) -> str:
         return "[" + ", ".join(map(_toml, value)) + "]"
     if isinstance(value, bool):
         return str(value).lower()
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f") if isinstance(value, str) else repr(value)
 
 
 def exact_settings(value: Any) -> Any:

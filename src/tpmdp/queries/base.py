@@ -27,6 +27,7 @@ Unit = Literal["record", "party"]
 Mode = Literal["all", "some", "groups"]  # which records count: all, those of a condition, each in one group
 _UP: Final = 1 + 2.0**-40  # above the rounding errors of features, a few units in the last place each
 _CHUNK: Final = 1 << 18  # records at once
+_CHUNK_ENTRIES: Final = 1 << 23  # features at once: 64 MB
 
 
 def units_of(unit: Unit, records: int) -> int:
@@ -163,13 +164,14 @@ class Query(ABC):
         rows = length(table)
         whole = rows if records is None else records
         totals = np.zeros(self.dimension, dtype=np.int64)
-        for start in range(0, rows, _CHUNK):
-            part = {name: column[start : start + _CHUNK] for name, column in table.items()}
+        chunk = max(1, min(_CHUNK, _CHUNK_ENTRIES // self.dimension))
+        for start in range(0, rows, chunk):
+            part = {name: column[start : start + chunk] for name, column in table.items()}
             found = self.features(part)
             if len(found) != self.dimension:
                 rule = f"must give {self.dimension} features, its dimension"
                 raise InputError(f"query {self.name}", len(found), rule, "correct the query")
-            totals += exact_total(found, min(_CHUNK, rows - start), whole, self.largest)
+            totals += exact_total(found, min(chunk, rows - start), whole, self.largest)
         return rounding_of(totals, whole, self.largest)
 
     def sensitivity(self, unit: Unit, records: int) -> float:

@@ -84,7 +84,7 @@ def make_query(
     {'age': 'number'}
     """
     kind = entry.get("kind")
-    if kind in JOINT_KINDS:
+    if isinstance(kind, str) and kind in JOINT_KINDS:
         if everywhere is not None:
             raise InputError("where", str(everywhere), f"cannot be used with a {kind} query", "filter the data instead")
         return _maximum(entry, kinds) if kind == Maximum.kind else _vertical(entry)
@@ -151,7 +151,9 @@ def _maximum(entry: Mapping[str, Any], kinds: Kinds) -> Maximum:
     if not isinstance(inner, dict):
         remedy = 'write such as of = { kind = "count", column = "days", at_least = 7 }'
         raise InputError(f"of in {name}", plain.written(inner), "must be a table", remedy)
-    return Maximum.of(_sum_query({"name": name, **inner}, kinds))
+    if "name" in inner:
+        raise InputError(f"of in {name}, name", plain.written(inner["name"]), "is not needed", "remove it")
+    return Maximum.of(_sum_query({**inner, "name": name}, kinds))
 
 
 def _vertical(entry: Mapping[str, Any]) -> VerticalRegression:
@@ -204,9 +206,10 @@ def _ranges(field: str, value: Any) -> Ranges:
     if not isinstance(value, dict) or not value:
         raise InputError(field, plain.written(value), "must give each column [low, high]", remedy)
     found = []
-    for column, ends in value.items():
+    for name, ends in value.items():
+        column = plain.title(f"{field}, column", name)
         each = plain.numbers(f"{field}, {column}", ends)
         if len(each) != 2:
             raise InputError(f"{field}, {column}", plain.written(ends), "must be [low, high]", remedy)
-        found.append(Range(plain.title(field, column), *each))
+        found.append(Range(column, *each))
     return tuple(found)

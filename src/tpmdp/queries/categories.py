@@ -65,4 +65,13 @@ def category_names(categories: Categories) -> Sequence[str]:
     >>> category_names((0.0, 1.5))
     ['0', '1.5']
     """
-    return [category if isinstance(category, str) else f"{category:g}" for category in categories]
+    return [category if isinstance(category, str) else exact_name(category) for category in categories]
+
+
+def exact_name(value: float) -> str:
+    """A number for people that no other number has.
+
+    >>> exact_name(18.0), exact_name(0.1), exact_name(1234567.0), exact_name(float("inf"))
+    ('18', '0.1', '1234567', 'inf')
+    """
+    return str(int(value)) if math.isfinite(value) and value == int(value) and abs(value) < 1e15 else repr(float(value))

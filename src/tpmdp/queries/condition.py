@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tpmdp.errors import InputError
+from tpmdp.errors import InputError, shown
 from tpmdp.queries.categories import places
 from tpmdp.table import ColumnKind, Table, Text
 from tpmdp.validate import BoolArray
@@ -164,6 +164,9 @@ def parse_condition(field: str, text: str) -> Condition:
         found = parser.either(0)
         parser.end()
         found.columns  # noqa: B018  # refuses a column read in two ways
+        again = str(found)  # with brackets and blanks: a study is written so
+        if len(again) > TEXT_MAX or _Parser(again).either(0) != found:
+            raise _Broken("it is too long, or has too many brackets or nots")
     except _Broken as problem:
         remedy = "write such as age >= 18 and region in ('north', 'south')"
         raise InputError(field, text, f"is not a condition ({problem})", remedy) from None
@@ -199,7 +202,7 @@ class _Parser:
 
     def _where(self) -> str:
         kind, _, start = self._peek()
-        return "at the end" if kind == "end" else f"before {self._text[start : start + 20].strip()}"
+        return "at the end" if kind == "end" else f"before {shown(self._text[start : start + 20].strip())}"
 
     def end(self) -> None:
         if self._peek()[0] != "end":
@@ -256,7 +259,7 @@ class _Parser:
         texts = tuple(value for value in values if isinstance(value, str))
         numbers = tuple(value for value in values if not isinstance(value, str))
         if texts and numbers:
-            raise _Broken(f"text and numbers are mixed in the list of {column}")
+            raise _Broken(f"text and numbers are mixed in the list of {shown(column)}")
         return OneOf(column, texts or numbers)
 
     def _constant(self) -> float | str:
@@ -269,7 +272,7 @@ class _Parser:
         self._place += 1
         number = float(value)
         if not math.isfinite(number):
-            raise _Broken(f"{value} is out of range")
+            raise _Broken(f"{shown(value)} is out of range")
         return number
 
 
@@ -279,7 +282,7 @@ def _tokens(text: str) -> Iterator[tuple[str, str, int]]:
     while text[place:].strip():
         match = _TOKEN.match(text, place)
         if match is None:
-            raise _Broken(f"not understood: {text[place:].strip()[:20]}")
+            raise _Broken(f"not understood: {shown(text[place:].strip()[:20])}")
         kind = match.lastgroup or ""
         value, start = match[kind], match.start(kind)
         place = match.end()

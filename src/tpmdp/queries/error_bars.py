@@ -11,6 +11,7 @@ import numpy as np
 from tpmdp.queries.base import Z_95
 from tpmdp.validate import FloatArray
 
+_DRAWS: Final = 400
 _STEP: Final = 0.01  # of a standard error, for derivatives
 
 
@@ -46,10 +47,21 @@ def first_order(function: Callable[[FloatArray], FloatArray], total: FloatArray,
     """
     if standard_error == 0:
         return np.zeros_like(function(total))
-    squares = np.zeros_like(function(total))
+    errors = np.zeros_like(function(total))
     for place in range(len(total)):
         moved = [total.copy(), total.copy()]
         moved[0][place] += _STEP * standard_error
         moved[1][place] -= _STEP * standard_error
-        squares += ((function(moved[0]) - function(moved[1])) / (2 * _STEP)) ** 2
-    return np.sqrt(squares)
+        errors = np.hypot(errors, (function(moved[0]) - function(moved[1])) / (2 * _STEP))
+    return errors
+
+
+def simulated(function: Callable[[FloatArray], float], total: FloatArray, standard_error: float) -> float:
+    """The error of a function that is far from straight: its spread and bias under noise like that in the sums.
+
+    >>> simulated(lambda sums: float(sums[0] ** 2), np.zeros(1), 1.0) > 1
+    True
+    """
+    random = np.random.default_rng(0)  # nothing secret depends on it
+    moved = [function(total + standard_error * random.normal(size=len(total))) for _ in range(_DRAWS)]
+    return math.hypot(float(np.std(moved)), float(np.mean(moved)) - function(total))

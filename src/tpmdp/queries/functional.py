@@ -47,6 +47,28 @@ def minimum(form: FloatArray, right: FloatArray, error: float) -> Minimum:
     return Minimum(vectors @ (inverse * (vectors.T @ right)), REGULARISED if good.all() else TRIMMED)
 
 
+def coefficient_errors(
+    sums: FloatArray, coefficients: FloatArray, error: float, counted: bool, units: FloatArray
+) -> FloatArray:
+    """Standard errors of units @ coefficients, to first order; `sums` is z z^T with the target last.
+
+    With v = (coefficients, -1) a change E of the sums moves the coefficients by -form^-1 (E v). E is symmetric, with
+    standard errors `error` off the diagonal and sqrt(2) times that on it, so E v has covariance
+    error^2 (|v|^2 I + v v^T); the number of records, its first entry, has no error unless it is counted.
+
+    >>> sums = np.diag([100.0, 100.0, 50.0])
+    >>> coefficient_errors(sums, np.zeros(2), 1.0, False, np.eye(2))
+    array([0.01, 0.01])
+    """
+    v = np.append(coefficients, -1.0)
+    moved = error**2 * ((v @ v) * np.eye(len(v)) + np.outer(v, v))[:-1, :-1]
+    if not counted:
+        moved[0, 0] -= 2 * (error * v[0]) ** 2
+    applied = np.linalg.solve(sums[:-1, :-1], np.eye(len(coefficients)))
+    spread = units @ applied @ moved @ applied.T @ units.T
+    return np.asarray(np.sqrt(np.maximum(np.diag(spread), 0.0)), dtype=np.float64)
+
+
 def spectral_noise(size: int, error: float) -> float:
     """About the largest eigenvalue of the noise: 2 sqrt(size) standard errors (Wigner's semicircle).
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from tpmdp.errors import InputError
 from tpmdp.queries.base import Answer, Query
-from tpmdp.queries.categories import Categories, category_names, check_categories, kind_of, places
+from tpmdp.queries.categories import Categories, category_names, check_categories, exact_name, kind_of, places
 from tpmdp.queries.shares import numbers
 from tpmdp.table import ColumnKind, Table
 from tpmdp.validate import FloatArray, IntArray
@@ -97,6 +97,6 @@ class Histogram(Query):
     def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
         """Noisy counts as they are: unbiased, perhaps negative."""
         del records
-        names = [f"{low:g} to below {high:g}" for low, high in pairwise(self.edges)]
+        names = [f"{exact_name(low)} to below {exact_name(high)}" for low, high in pairwise(self.edges)]
         names = names or list(category_names(self.categories))
         return [Answer(self.name, float(value), standard_error, name) for name, value in zip(names, total, strict=True)]

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from tpmdp.errors import InputError
 from tpmdp.queries.base import Answer
-from tpmdp.queries.error_bars import first_order
-from tpmdp.queries.functional import minimum
+from tpmdp.queries.error_bars import simulated
+from tpmdp.queries.functional import Minimum, coefficient_errors, minimum
 from tpmdp.queries.moments import Moments, MomentsQuery, Ranges
 from tpmdp.queries.shares import Range
 from tpmdp.validate import FloatArray
 
-INTERCEPT = "intercept"
+INTERCEPT: Final = "intercept"
+_DROWNED: Final = 4.0  # standard errors
 
 
 @dataclass(frozen=True)
@@ -49,13 +52,7 @@ class LinearRegression(MomentsQuery):
 
     def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
         """Coefficients in the units of the columns, and R squared, all from the noisy moments alone."""
-
-        def found(sums: FloatArray) -> FloatArray:
-            return regression(self.moments.matrix(sums, records), self.inputs, self._output, 0.0)[0]
-
-        values, note = regression(self.moments.matrix(total, records), self.inputs, self._output, standard_error)
-        parts = [INTERCEPT, *(one.column for one in self.inputs), "R squared"]
-        return with_errors(self.name, parts, values, found, total, standard_error, note)
+        return regression(self.name, self.moments, total, records, standard_error)
 
 
 def check_target(name: str, target: str, bounds: Ranges) -> None:
@@ -75,43 +72,76 @@ def check_target(name: str, target: str, bounds: Ranges) -> None:
     Moments(bounds, counted=False)
 
 
-def with_errors(
-    name: str, parts: list[str], values: FloatArray, function: object, total: FloatArray, error: float, note: str
-) -> list[Answer]:
-    """Answers with first-order errors, or without any where the form had to be repaired."""
-    assert callable(function)
-    unbounded = (-np.inf, np.inf)
-    if note:
-        return [
-            Answer(name, float(value), np.inf, part, unbounded, note) for part, value in zip(parts, values, strict=True)
-        ]
-    errors = first_order(function, total, error)
-    rows = zip(parts, values, errors, strict=True)
-    return [Answer(name, float(value), float(each), part) for part, value, each in rows]
-
-
-def regression(sums: FloatArray, inputs: Ranges, output: Range, error: float) -> tuple[FloatArray, str]:
-    """Intercept, slopes and R squared in the units of the columns, and a note if the form had to be repaired.
-
-    `sums` is z z^T over all records, with z = (1, inputs, output) and columns scaled to [-1, 1].
-    """
+def regression(name: str, moments: Moments, total: FloatArray, records: int, error: float) -> list[Answer]:
+    """Intercept, slopes and R squared in the units of the columns; the target is the last column of the moments."""
+    inputs, output = moments.ranges[:-1], moments.ranges[-1]
+    sums = moments.matrix(total, records)
     solved = minimum(sums[:-1, :-1], sums[:-1, -1], error)
-    scaled = solved.coefficients
-    unexplained = float(sums[-1, -1] - 2 * scaled @ sums[:-1, -1] + scaled @ sums[:-1, :-1] @ scaled)
-    spread = float(sums[-1, -1] - sums[0, -1] ** 2 / sums[0, 0])
-    fit = 1 - unexplained / spread if spread > 0 else 0.0
-    intercept, slopes = natural(scaled, inputs, output.width / 2)
-    middle = (output.low + output.high) / 2
-    return np.array([intercept + middle, *slopes, fit]), solved.note
+    middle = np.append((output.low + output.high) / 2, np.zeros(len(inputs)))
+    found = coefficients(name, solved, sums, inputs, output.width / 2, error, moments.counted, middle)
+    return [*found, _fit(name, solved, moments, total, records, error)]
 
 
-def natural(scaled: FloatArray, inputs: Ranges, unit: float) -> tuple[float, FloatArray]:
-    """Coefficients for columns in their own units, from those for columns in [-1, 1].
+def coefficients(
+    name: str,
+    solved: Minimum,
+    sums: FloatArray,
+    inputs: Ranges,
+    unit: float,
+    error: float,
+    counted: bool,
+    offset: FloatArray | float = 0.0,
+) -> list[Answer]:
+    """Intercept and slopes for columns in their own units; errors to first order, or none if the form was repaired."""
+    units = natural_units(inputs, unit)
+    values = units @ solved.coefficients + offset
+    parts = [INTERCEPT, *(one.column for one in inputs)]
+    if solved.note:
+        return [
+            without_interval(name, part, float(value), solved.note) for part, value in zip(parts, values, strict=True)
+        ]
+    errors = coefficient_errors(sums, solved.coefficients, error, counted, units)
+    return [Answer(name, float(v), float(e), part) for part, v, e in zip(parts, values, errors, strict=True)]
 
-    >>> natural(np.array([1.0, 2.0]), (Range("age", 0, 4),), 1.0)
-    (-1.0, array([1.]))
+
+def without_interval(name: str, part: str, value: float, note: str) -> Answer:
+    """A value nothing is claimed about."""
+    return Answer(name, value, np.inf, part, (-np.inf, np.inf), note)
+
+
+def _fit(name: str, solved: Minimum, moments: Moments, total: FloatArray, records: int, error: float) -> Answer:
+    """R squared; without an interval where the target's own variance is close to the noise."""
+    sums = moments.matrix(total, records)
+    value, spread = r_squared(sums)
+    part = "R squared"
+    if solved.note:
+        return without_interval(name, part, value, solved.note)
+    if error and spread <= _DROWNED * error * math.sqrt(2):
+        return without_interval(name, part, value, "the target's variance is drowned by the noise")
+    each = simulated(lambda moved: r_squared(moments.matrix(moved, records))[0], total, error) if error else 0.0
+    return Answer(name, value, each, part)
+
+
+def r_squared(sums: FloatArray) -> tuple[float, float]:
+    """R squared of the best fit, and the sum of squares of the target about its mean.
+
+    >>> r_squared(np.array([[4.0, 0.0, 0.0], [0.0, 2.0, 1.0], [0.0, 1.0, 1.0]]))
+    (0.5, 1.0)
+    """
+    best = minimum(sums[:-1, :-1], sums[:-1, -1], 0.0).coefficients
+    unexplained = float(sums[-1, -1] - 2 * best @ sums[:-1, -1] + best @ sums[:-1, :-1] @ best)
+    spread = float(sums[-1, -1] - sums[0, -1] ** 2 / sums[0, 0]) if sums[0, 0] > 0 else 0.0
+    return (1 - unexplained / spread if spread > 0 else 0.0), spread
+
+
+def natural_units(inputs: Ranges, unit: float) -> FloatArray:
+    """The matrix from coefficients for columns in [-1, 1] to those for columns in their own units.
+
+    >>> natural_units((Range("age", 0, 4),), 1.0) @ np.array([1.0, 2.0])
+    array([-1.,  1.])
     """
     halves = np.array([one.width / 2 for one in inputs])
     middles = np.array([(one.low + one.high) / 2 for one in inputs])
-    slopes = scaled[1:] * unit / halves
-    return float(scaled[0] * unit - slopes @ middles), slopes
+    units = np.diag(np.append(1.0, 1 / halves))
+    units[0, 1:] = -middles / halves
+    return units * unit

@@ -1,29 +1,35 @@
 """Logistic regression by the Functional Mechanism: the log-loss to second order, from noisy moments.
 
-log(1 + e^s) is log 2 + s/2 + s^2/8 near 0 (Zhang et al. 2012, section 5). The minimum of that is known from moments of
-inputs and target alone; coefficients are drawn towards 0 where probabilities come close to 0 or 1.
+Zhang et al. (2012, section 5) expand log(1 + e^s) about 0, which is far off where the outcome is rare. We expand about
+the log-odds c of the overall rate r, which is one of the moments: p(s) is r + r (1 - r) (s - c) to first order, so the
+minimum is b = c e_1 + (r (1 - r) sum z z^T)^-1 sum z (y - r). With lean = 2 r - 1, curve = r (1 - r) and the least
+squares b' of 2 y - 1 on z this is b' / (2 curve) + (c - lean / (2 curve)) e_1. Coefficients are drawn towards 0 where
+single probabilities lie far from the overall rate.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import numpy as np
 
 from tpmdp.errors import InputError
 from tpmdp.queries.base import Answer
-from tpmdp.queries.functional import minimum
-from tpmdp.queries.linear_regression import INTERCEPT, natural, with_errors
+from tpmdp.queries.functional import coefficient_errors, minimum
+from tpmdp.queries.linear_regression import INTERCEPT, natural_units, without_interval
 from tpmdp.queries.moments import Moments, MomentsQuery, Ranges
 from tpmdp.queries.shares import Range, numbers
 from tpmdp.table import Table
 from tpmdp.validate import FloatArray
 
+_MOST: Final = 1 - 1e-6  # of the lean: a rate of 0 or 1 has no log-odds
+
 
 @dataclass(frozen=True)
 class LogisticRegression(MomentsQuery):
-    """Log-odds that target >= threshold, from the columns of `bounds`, to second order; values are clipped.
+    """Log-odds that target >= threshold, from the columns of `bounds`: an approximation; values are clipped.
 
     >>> query = LogisticRegression("ill", "ill", (Range("age", -1, 1),))
     >>> total = query.statistic({"ill": np.array([0.0, 1, 0, 1]), "age": np.array([-1.0, 1, 1, 1])})
@@ -58,14 +64,34 @@ class LogisticRegression(MomentsQuery):
 
     def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
         """Coefficients for inputs in their own units: a unit more of an input adds so much to the log-odds."""
-
-        def solve(sums: FloatArray, error: float) -> tuple[FloatArray, str]:
-            moments = self.moments.matrix(sums, records)
-            # The sum of s^2/8 + s/2 - y s, with s = z b and y in {0, 1}, is least at b = 2 (z z^T)^-1 z (2y - 1).
-            solved = minimum(moments[:-1, :-1], moments[:-1, -1], error)
-            intercept, slopes = natural(2 * solved.coefficients, self.bounds, 1.0)
-            return np.array([intercept, *slopes]), solved.note
-
-        values, note = solve(total, standard_error)
+        sums = self.moments.matrix(total, records)
+        solved = minimum(sums[:-1, :-1], sums[:-1, -1], standard_error)
+        lean = float(np.clip(sums[0, -1] / sums[0, 0], -_MOST, _MOST)) if sums[0, 0] > 0 else 0.0
+        rate, curve = (1 + lean) / 2, (1 - lean * lean) / 4  # of log(1 + e^s) at the log-odds of the overall rate
+        first = np.eye(len(self.bounds) + 1)[0]
+        values = solved.coefficients / (2 * curve) + first * (math.log(rate / (1 - rate)) - lean / (2 * curve))
+        units = natural_units(self.bounds, 1.0)
         parts = [INTERCEPT, *(one.column for one in self.bounds)]
-        return with_errors(self.name, parts, values, lambda sums: solve(sums, 0.0)[0], total, standard_error, note)
+        told = zip(parts, (units @ values).tolist(), strict=True)
+        if solved.note:
+            return [without_interval(self.name, part, value, solved.note) for part, value in told]
+        moves = (solved.coefficients * lean / (4 * curve**2)) + first * _intercept_move(lean)
+        errors = self._errors(sums, solved.coefficients, standard_error, units / (2 * curve), units @ moves)
+        return [Answer(self.name, value, error, part) for (part, value), error in zip(told, errors, strict=True)]
+
+    def _errors(
+        self, sums: FloatArray, found: FloatArray, error: float, units: FloatArray, moves: FloatArray
+    ) -> list[float]:
+        """To first order, of units @ found + moves * lean: of the fit, and of the overall rate it is made about."""
+        count, target = float(sums[0, 0]), float(sums[0, -1])
+        counted = float(self.counted)
+        lean_variance = (error / count) ** 2 * (1 + 2 * counted * (target / count) ** 2)
+        toward = np.linalg.solve(sums[:-1, :-1], np.eye(len(found))[0])
+        shared = error**2 / count * (1 + 2 * counted * found[0] * target / count) * (units @ toward)
+        fit = coefficient_errors(sums, found, error, self.counted, units) ** 2
+        return [float(one) for one in np.sqrt(np.maximum(fit + moves**2 * lean_variance + 2 * moves * shared, 0.0))]
+
+
+def _intercept_move(lean: float) -> float:
+    """How fast log(rate / (1 - rate)) - lean / (2 curve) moves with the lean, where curve = (1 - lean^2) / 4."""
+    return -4 * lean * lean / (1 - lean * lean) ** 2

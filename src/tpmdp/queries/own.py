@@ -32,7 +32,10 @@ def load_queries(path: Path | None) -> Kinds:
     digest = hashlib.sha256(source).hexdigest()
     module = _run(path, source, f"tpmdp_queries_{digest[:16]}")
     found = [one for one in vars(module).values() if isinstance(one, type) and issubclass(one, Query)]
-    own = {one.kind_name(): one for one in found if one.__module__ == module.__name__ and not isabstract(one)}
+    mine = [one for one in dict.fromkeys(found) if one.__module__ == module.__name__ and not isabstract(one)]
+    own = {one.kind_name(): one for one in mine}
+    if len(own) < len(mine):
+        raise FileError(path, "has two queries of one kind", "give each its own name")
     if not own:
         raise FileError(path, "has no query", "define a frozen dataclass that derives from tpmdp.queries.base.Query")
     for kind, one in own.items():
@@ -55,7 +58,7 @@ def _run(path: Path, source: bytes, name: str) -> ModuleType:
         exec(compile(source, str(path), "exec"), vars(module))  # noqa: S102  # the user named this file
     except TpmdpError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         places = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
         line = getattr(error, "lineno", None) or (places[-1] if places else "?")
         problem = f"line {line} fails ({type(error).__name__}: {shown(str(error))})"

@@ -11,6 +11,7 @@ import numpy as np
 from tpmdp.errors import InputError
 from tpmdp.queries.base import Z_95, Answer
 from tpmdp.queries.bounded import BoundedQuery
+from tpmdp.queries.categories import exact_name
 from tpmdp.queries.histogram import BINS_MAX
 from tpmdp.table import Table
 from tpmdp.validate import FloatArray, IntArray
@@ -93,7 +94,7 @@ class Quantiles(BoundedQuery):
             limits = float(edges[max(first - 1, 0)]), float(edges[min(last + 1, self.bins)])
             value = min(max(_crossing(edges, gap), limits[0]), limits[1])
             width = (limits[1] - limits[0]) / (2 * Z_95)
-            found.append(Answer(self.name, value, width, f"{100 * share:g} %", limits))
+            found.append(Answer(self.name, value, width, f"{exact_name(round(100 * share, 12))} %", limits))
         return found
 
 

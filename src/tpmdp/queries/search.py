@@ -15,11 +15,14 @@ from typing import Any, Final
 import numpy as np
 
 from tpmdp.queries.base import Query, Unit
+from tpmdp.queries.condition import Compare, OneOf
 from tpmdp.table import Table, Text
 from tpmdp.validate import FloatArray
 
 RECORDS: Final = 5
+_NO_CONSTANTS: Final = ("name", "mode", "weight", "column", "word")  # fields that no record is compared with
 CLOSE: Final = 0.9  # of the declared sensitivity that a search should reach
+_TABLES: Final = 60  # to see whether it is a sum
 _ENTRIES_MAX: Final = 20_000_000  # of all statistics kept at once
 Record = Mapping[str, float | str]
 
@@ -74,7 +77,7 @@ def search(query: Query, unit: Unit, tries: int = 2000, seed: int = 0) -> Findin
         pair = [records[first], records[second]]
         largest = max(largest, hunt.climb(pair, statistics[[first, second]], max(1, tries // 8)))
     declared, bound = query.sensitivity(unit, RECORDS), query.bound(RECORDS)
-    return Finding(unit, declared, largest, hunt.entry, bound, hunt.is_additive(records))
+    return Finding(unit, declared, largest, hunt.entry, bound, hunt.is_additive())
 
 
 def _far_pairs(statistics: FloatArray, count: int) -> list[tuple[int, int]]:
@@ -129,12 +132,17 @@ class _Hunt:
         width = (max(numbers) - min(numbers)) or 1.0
         return {**record, column: value + width * float(self._random.normal()) * 10.0 ** self._random.uniform(-4, 0)}
 
-    def is_additive(self, records: list[Record]) -> bool:
-        """Whether a table's statistic is the sum of those of its records alone, up to rounding."""
-        rows = records[:RECORDS]
-        whole = self._query.statistic(_table(rows, self._query))
-        alone = sum(self._query.statistic(_table([row], self._query), len(rows)) for row in rows)
-        return bool(np.allclose(whole, alone, rtol=0, atol=1e-6 * max(1.0, self._query.bound(RECORDS))))
+    def is_additive(self) -> bool:
+        """Whether the statistics of many tables are the sums of those of their records alone, up to rounding."""
+        for turn in range(_TABLES):
+            rows = [self.draw() for _ in range(1 + turn % (2 * RECORDS))]
+            if turn % 3 == 0:
+                rows = [rows[0]] * len(rows)
+            whole = self._query.statistic(_table(rows, self._query))
+            alone = sum(self._query.statistic(_table([row], self._query), len(rows)) for row in rows)
+            if not np.allclose(whole, alone, rtol=0, atol=1e-6 * max(1.0, self._query.bound(len(rows)))):
+                return False
+        return True
 
 
 def _table(rows: list[Record], query: Query) -> Table:
@@ -151,7 +159,8 @@ def _candidates(query: Query, column: str, kind: str, random: np.random.Generato
     del column
     found = list(_constants(query))
     if kind == "text":
-        return list(dict.fromkeys([*(one for one in found if isinstance(one, str)), "something else"]))
+        texts = [one for one in found if isinstance(one, str)]
+        return list(dict.fromkeys([*texts, "something else"]))
     ends = sorted({float(one) for one in found if not isinstance(one, str) and math.isfinite(one)} | {0.0, 1.0})
     near = [math.nextafter(end, side) for end in ends for side in (-math.inf, math.inf)]
     low, high = ends[0], ends[-1]
@@ -167,9 +176,14 @@ def _constants(value: Any) -> Iterator[float | str]:
         return
     if isinstance(value, int | float | str):
         yield value
+    elif isinstance(value, Compare):
+        yield value.value
+    elif isinstance(value, OneOf):
+        yield from value.values
     elif isinstance(value, tuple | list):
         for each in value:
             yield from _constants(each)
     elif is_dataclass(value) and not isinstance(value, type):
         for one in fields(value):
-            yield from _constants(getattr(value, one.name))
+            if one.name not in _NO_CONSTANTS:
+                yield from _constants(getattr(value, one.name))

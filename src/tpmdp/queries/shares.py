@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from tpmdp.errors import InputError
 from tpmdp.table import Column, Table, Text
 from tpmdp.validate import FloatArray
+
+BOUND_MAX: Final = 1e100  # so that squares of ranges are numbers
+BOUND_MIN: Final = 1e-100
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,8 @@ class Range:
     high: float
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "low", float(self.low))
+        object.__setattr__(self, "high", float(self.high))
         check_range(self.column, self.low, self.high)
 
     @property
@@ -51,7 +56,7 @@ def check_range(field: str, low: float, high: float) -> None:
     high, not too close for their size
     """
     widest = max(abs(low), abs(high))
-    if not (math.isfinite(widest) and 0 < high - low <= 1e300 and high - low >= 1e-9 * widest):
+    if not (widest <= BOUND_MAX and high - low >= BOUND_MIN and high - low >= 1e-9 * widest):
         remedy = "give public bounds, low less than high, not too close for their size"
         raise InputError(f"bounds of {field}", f"{low!r} to {high!r}", "must be a finite range", remedy)
 

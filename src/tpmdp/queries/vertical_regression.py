@@ -20,7 +20,7 @@ from tpmdp.noise.grid import Grid
 from tpmdp.queries.base import Answer, Unit, units_of
 from tpmdp.queries.exact_total import exact_total, rounding_of
 from tpmdp.queries.joint import JointQuery, Parties
-from tpmdp.queries.linear_regression import INTERCEPT, check_target, regression, with_errors
+from tpmdp.queries.linear_regression import check_target, regression
 from tpmdp.queries.moments import Moments, Ranges
 from tpmdp.table import ColumnKind, Table
 from tpmdp.validate import FloatArray, IntArray
@@ -82,6 +82,9 @@ class VerticalRegression(JointQuery):
         for name in names:
             if name not in parties:
                 raise InputError(f"held_by of {self.name}", name, "is not a party of the study", "correct the name")
+        if len(names) < 2:
+            rule = "must be two parties or more: one alone can use linear_regression"
+            raise InputError(f"held_by of {self.name}", ", ".join(names), rule, "say who holds which column")
         counts = {name: parties[name] for name in names}
         if len(set(counts.values())) > 1:
             text = ", ".join(f"{name} {count}" for name, count in counts.items())
@@ -187,15 +190,7 @@ class VerticalRegression(JointQuery):
 
     def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
         """Coefficients in the units of the columns, and R squared, from the noisy moments in the order of `Moments`."""
-        whole = self._moments
-        inputs, output = whole.ranges[:-1], whole.ranges[-1]
-
-        def found(sums: FloatArray) -> FloatArray:
-            return regression(whole.matrix(sums, records), inputs, output, 0.0)[0]
-
-        values, note = regression(whole.matrix(total, records), inputs, output, standard_error)
-        parts = [INTERCEPT, *(one.column for one in inputs), "R squared"]
-        return with_errors(self.name, parts, values, found, total, standard_error, note)
+        return regression(self.name, self._moments, total, records, standard_error)
 
     def settings(self) -> dict[str, Any]:
         """As the study file has them."""

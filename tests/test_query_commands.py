@@ -155,7 +155,6 @@ def test_a_run_tells_answers_as_table_json_and_picture(wages: Path) -> None:
     for one in north["answers"]:
         assert one["low"] is None or one["low"] <= one["value"] <= one["high"]
     assert (wages / "answers.png").read_bytes().startswith(b"\x89PNG")
-    assert "too few records for the noise" in text  # nobody is in the group nowhere
 
 
 def test_wrong_data_are_refused_before_anything_is_charged(wages: Path) -> None:

@@ -80,6 +80,7 @@ def run_study(study: Study, data_folder: Path, state: Path, queries: Path | None
 
 def _check_all(study: Study, files: dict[str, Path], state: Path) -> None:
     """Everybody's data and ledger, before anybody is charged: a party that refuses later would cost the others."""
+    study.check_own()
     terms = study.terms()
     for index, member in enumerate(study.members):
         terms.check(index)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, Final
 
 from tpmdp.errors import InputError
@@ -18,15 +19,17 @@ def check_keys(where: str, table: Mapping[str, Any], required: Sequence[str], op
     >>> check_keys("a party", {"nam": "x"}, ["name"], [])
     Traceback (most recent call last):
         ...
-    tpmdp.errors.InputError: name in a party = (none) is missing: add it
+    tpmdp.errors.InputError: key in a party = nam is unknown: did you mean name?
     """
-    for key in required:
-        if key not in table:
-            raise InputError(f"{key} in {where}", "(none)", "is missing", "add it")
     known = [*required, *optional]
     for key in table:
         if key not in known:
-            raise InputError(f"key in {where}", key, "is unknown", f"keys are {', '.join(known)}")
+            near = get_close_matches(key, known, n=1)
+            remedy = f"did you mean {near[0]}?" if near else f"keys are {', '.join(known)}"
+            raise InputError(f"key in {where}", key, "is unknown", remedy)
+    for key in required:
+        if key not in table:
+            raise InputError(f"{key} in {where}", "(none)", "is missing", "add it")
 
 
 def tables(field: str, value: Any) -> list[dict[str, Any]]:
@@ -72,7 +75,8 @@ def number(field: str, value: Any) -> float:
     3.0
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InputError(field, written(value), "is not a number", "write a number such as 0.5, 1e-6 or inf")
+        remedy = "remove the quotes" if isinstance(value, str) else "write a number such as 0.5, 1e-6 or inf"
+        raise InputError(field, written(value), "is not a number", remedy)
     try:
         found = float(value)
     except OverflowError:
@@ -89,7 +93,7 @@ def numbers(field: str, value: Any) -> tuple[float, ...]:
     (0.0, 1.5)
     """
     if not isinstance(value, list):
-        raise InputError(field, written(value), "must be a list of numbers", "write such as [0, 18, 65]")
+        raise InputError(field, written(value), "must be a list of numbers", "write them in [ ], with commas")
     return tuple(number(field, entry) for entry in value)
 
 

@@ -183,6 +183,7 @@ def check_ready(
 
     `given` terms may come from anybody: they must be about this study, and keep this party's budget.
     """
+    study.check_own()
     terms = study.terms() if given is None else given
     study.check_terms(terms)
     index = study.index(name)
@@ -274,6 +275,7 @@ def run(
     >>> found.answers[0].query, found.parties["lab"].answers
     ('old', None)
     """
+    study.check_own()
     names = [member.name for member in study.members]
     for name in names:
         if name not in tables and study.members[study.index(name)].records:

@@ -47,7 +47,8 @@ def keys_text(kind: type[Query] | type[JointQuery]) -> str:
     if not issubclass(kind, Query):
         return {"maximum": "of", "vertical_regression": "target, bounds, held_by"}[kind.kind]
     required, optional = keys_of(kind)
-    return ", ".join([*required, *(f"[{key}]" for key in optional)])
+    parts = ["[where]", "[by]"] if kind.has_parts else []
+    return ", ".join([*required, *(f"[{key}]" for key in optional), *parts])
 
 
 def print_kinds(kinds: Kinds, console: Console) -> None:
@@ -57,7 +58,7 @@ def print_kinds(kinds: Kinds, console: Console) -> None:
     table = _new_table("Kinds of queries", "kind", "what it tells", "keys")
     for name, kind in every_kind(kinds).items():
         table.add_row(name, escape(about(kind)), escape(keys_text(kind)))
-    table.caption = "Every kind but the last two also takes where (a condition) and by (groups)."
+    table.caption = "[key]: may be left out. where: a condition; by: groups. More: tpmdp query explain KIND."
     console.print(table)
 
 
@@ -68,7 +69,7 @@ def print_kind(name: str, kinds: Kinds, console: Console) -> None:
     kind = every_kind(kinds)[name]
     console.print(escape(f"{name}: {about(kind)}"))
     console.print(escape(f"Leaves the party, with noise, and masked or shared: {kind.leaves or 'see its author'}."))
-    console.print(escape(f"Keys: name, {keys_text(kind)}" + (", [where], [by]" if issubclass(kind, Query) else "")))
+    console.print(escape(f"Keys: name, {keys_text(kind)}"))
     if name in EXAMPLES:
         console.print("In a study file:\n")
         console.print(escape("[[queries]]\n" + EXAMPLES[name].strip() + "\n"), soft_wrap=True)

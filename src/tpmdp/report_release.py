@@ -102,8 +102,9 @@ def print_releases(study: Study, told: Sequence[PartyRelease], console: Console)
     console.print(escape(f"Guarantee: {told[0].guarantee}."))
     if len(study.receivers) < len(study.members):
         only = ", ".join(study.receivers)
+        learn = "learns" if len(study.receivers) == 1 else "learn"
         console.print(
-            escape(f'The charges assume that only {only} learn the answer. To publish it: receivers = "all".')
+            escape(f'The charges assume that only {only} {learn} the answer. To publish it: receivers = "all".')
         )
     for one in told:
         if one.note:

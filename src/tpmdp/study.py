@@ -23,6 +23,7 @@ from tpmdp.queries.base import Answer, Query, Unit
 from tpmdp.queries.catalogue import KINDS, Kinds
 from tpmdp.queries.condition import add_column
 from tpmdp.queries.joint import JointQuery
+from tpmdp.queries.own import check_own, check_values
 from tpmdp.queries.together import scaled_sensitivity, scales_of
 from tpmdp.queries.vertical_regression import VerticalRegression
 from tpmdp.spec import Spec
@@ -81,6 +82,9 @@ class Study:
         """Refuse what no single key shows to be wrong."""
         if not self.records:
             raise InputError("records", 0, "must not be 0 for all parties", "say how many records each party has")
+        for query in self.sums:
+            if query.code:
+                check_values(query)
         joint = self.joint
         if joint is not None:
             if len(self.queries) > 1:
@@ -95,6 +99,12 @@ class Study:
         for member in self.members:
             self.columns_of(member.name)  # refuses a column read in two ways
         self.spec()  # checks budgets
+
+    def check_own(self) -> None:
+        """Refuse a query of one's own that declares nonsense, cannot answer, or moves further than it declares."""
+        for query in self.sums:
+            if query.code:
+                check_own(query, self.unit, self.records)
 
     @property
     def joint(self) -> JointQuery | None:

@@ -61,8 +61,8 @@ WRONG: Final[list[tuple[dict[str, Any], dict[str, Any], str]]] = [
     (COUNT, {"name": 7}, "name"),
     (COUNT, {"name": "a\nb"}, "name"),
     (COUNT, {"name": "a" * 101}, "name"),
-    (COUNT, {"colum": "x"}, "key in a count query"),
-    (COUNT, {"mode": "some"}, "key in a count query"),
+    (COUNT, {"colum": "x"}, "key in the count query q"),
+    (COUNT, {"mode": "some"}, "key in the count query q"),
     (COUNT, {"column": 7}, "column"),
     (COUNT, {"column": ["x"]}, "column"),
     (COUNT, {"at_least": "1"}, "at_least"),
@@ -149,14 +149,14 @@ WRONG: Final[list[tuple[dict[str, Any], dict[str, Any], str]]] = [
     (MAXIMUM, {"of": {**COUNT, "by": {"x": [1]}}}, "of in q"),
     (MAXIMUM, {"of": {"kind": "maximum"}}, "kind of a query"),
     (MAXIMUM, {"of": {"kind": "count"}}, "column of q"),
-    (MAXIMUM, {"where": "x = 1"}, "key in a maximum query"),
+    (MAXIMUM, {"where": "x = 1"}, "key in the maximum query q"),
     (VERTICAL, {"held_by": 7}, "held_by"),
     (VERTICAL, {"held_by": {"a": "x", "b": "y"}}, "held_by"),
     (VERTICAL, {"held_by": {"a": ["x"]}}, "held_by"),
     (VERTICAL, {"held_by": {"a": ["x", "y"], "b": []}}, "held_by"),
     (VERTICAL, {"held_by": {"a": ["x"], "b": ["x", "y"]}}, "held_by"),
     (VERTICAL, {"held_by": {"a": ["x"], "b": [7, "y"]}}, "held_by"),
-    (VERTICAL, {"by": {"x": [1]}}, "key in a vertical_regression query"),
+    (VERTICAL, {"by": {"x": [1]}}, "key in the vertical_regression query q"),
 ]
 
 
@@ -168,6 +168,10 @@ def test_a_wrong_value_is_refused_by_its_field(entry: dict[str, Any], change: di
     assert caught.value.field.startswith(field)
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 500
+
+
+def title_of(entry: dict[str, Any]) -> str:
+    return f"the {entry['kind']} query {entry['name']}"
 
 
 REQUIRED: Final = [
@@ -182,14 +186,14 @@ REQUIRED: Final = [
 def test_a_missing_key_is_named(entry: dict[str, Any], key: str) -> None:
     with pytest.raises(InputError) as caught:
         make_query({name: value for name, value in entry.items() if name != key})
-    assert caught.value.field == f"{key} in a {entry['kind']} query"
+    assert caught.value.field == ("name of a query" if key == "name" else f"{key} in {title_of(entry)}")
 
 
 @pytest.mark.parametrize("kind", EXAMPLES)
 def test_an_unknown_key_is_named(kind: str) -> None:
     with pytest.raises(InputError, match="lenght") as caught:
         make_query({**ENTRIES[kind], "lenght": 3})
-    assert caught.value.field == f"key in a {kind} query"
+    assert caught.value.field == f"key in {title_of(ENTRIES[kind])}"
 
 
 def test_a_count_of_all_records_is_refused_as_it_is_public() -> None:

@@ -16,6 +16,7 @@ from tpmdp.queries.base import Query
 from tpmdp.queries.catalogue import KINDS, make_query
 from tpmdp.queries.own import load_queries
 from tpmdp.queries.search import search
+from tpmdp.release import run
 from tpmdp.study import Study
 
 GOOD: Final = '''
@@ -111,7 +112,7 @@ def test_a_query_of_ones_own_has_no_parts_unless_it_says_so(own_file: Path) -> N
 
 def test_keys_of_ones_own_query_are_checked_like_others(own_file: Path) -> None:
     kinds = load_queries(own_file)
-    for change, field in (({"upto": "5"}, "upto of even"), ({"up": 5}, "key in a even_share query")):
+    for change, field in (({"upto": "5"}, "upto of even"), ({"up": 5}, "key in the even_share query even")):
         with pytest.raises(InputError) as caught:
             make_query({**ENTRY, **change}, kinds)
         assert caught.value.field == field
@@ -127,7 +128,10 @@ BAD: Final = {
     "no query": ("x = 1\n", "has no query"),
     "nothing": ("", "has no query"),
     "only a query that is imported": ("from tpmdp.queries.count import Count\n", "has no query"),
-    "an abstract query": (f"{HEAD}@dataclass(frozen=True)\nclass Half(Query):\n    column: str\n", "has no query"),
+    "an abstract query": (
+        f"{HEAD}@dataclass(frozen=True)\nclass Half(Query):\n    column: str\n",
+        "which lacks answers",
+    ),
     "no dataclass": (GOOD.replace("@dataclass(frozen=True)\n", ""), "which is no dataclass"),
     "a dataclass that is not frozen": (GOOD.replace("(frozen=True)", ""), r"fails \(TypeError"),
     "a kind that exists": (GOOD.replace("EvenShare", "Count"), "of kind count, which tpmdp has"),
@@ -219,3 +223,89 @@ def test_two_queries_of_one_kind_are_refused(tmp_path: Path) -> None:
     path.write_text(GOOD + other, encoding="utf-8")
     with pytest.raises(FileError):
         load_queries(path)
+
+
+def spoilt(tmp_path: Path, old: str, new: str) -> Study:
+    path = tmp_path / "own.py"
+    assert old in MEAN_FILE
+    path.write_text(MEAN_FILE.replace(old, new), encoding="utf-8")
+    document = {
+        "name": "own",
+        "threshold": 1,
+        "receivers": "all",
+        "epsilon": 1.0,
+        "delta": 1e-6,
+        "parties": [{"name": "a", "records": 4}, {"name": "b", "records": 4}],
+        "queries": [{"name": "m", "kind": "my_mean", "column": "x"}],
+    }
+    return Study.parse(document, load_queries(path))
+
+
+MEAN_FILE: Final = """
+from dataclasses import dataclass
+import numpy as np
+from tpmdp import Answer, Query
+
+@dataclass(frozen=True)
+class MyMean(Query):
+    column: str
+    dimension = 1
+    spread = 1.0
+    largest = 1.0
+
+    @property
+    def columns(self):
+        return {self.column: "number"}
+
+    def features(self, table):
+        values = np.clip(table[self.column], 0, 1)
+        return [values]
+
+    def answers(self, total, records, standard_error):
+        return [Answer(self.name, total[0] / records, standard_error / records)]
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "return [values]",
+            "raise ValueError(f'age {values[0]} of Mr Smith')",
+            r"line 19: features .* fails \(ValueError\)",
+        ),
+        ("return [values]", "return 'text'", "no list of arrays"),
+        ("return [values]", "return 3.0", "no list of arrays"),
+        ("return [values]", "return [values[:2]]", "must be one number a record"),
+        ("return [values]", "return [values, values]", "must give 1 features"),
+        ("return [values]", "return [table['y']]", r"fails \(KeyError\): .* declare every column"),
+        ("return [values]", "return [values * values.mean()]", "NOT A SUM"),
+        ("return [values]", "return [values * np.nan]", "not finite"),
+        ("spread = 1.0", "spread = 0.0", "must be a number above 0"),
+        ("spread = 1.0", "spread = -1.0", "must be a number above 0"),
+        ("spread = 1.0", "spread = 'wide'", "must be a number above 0"),
+        ("spread = 1.0", "spread = 0.9", "EXCEEDED"),
+        ("dimension = 1", "dimension = 0", "must be a whole number of at least 1"),
+        ("dimension = 1", "dimension = 1.0", "must be a whole number of at least 1"),
+        ("largest = 1.0", "largest = 0.7", "must be a power of two"),
+        ('return {self.column: "number"}', "return [self.column]", "must map column names"),
+        ("return [Answer(self.name", "return None and [Answer(self.name", "must be a list of Answers"),
+        ("total[0] / records,", "1 / 0,", r"answers of the query m fails \(ZeroDivisionError\)"),
+        ("total[0] / records,", "float('nan'),", "finite numbers"),
+        ("[Answer(self.name,", "[Answer('other',", "the query's name"),
+    ],
+)
+def test_a_mistake_in_a_query_costs_nothing(tmp_path: Path, old: str, new: str, message: str) -> None:
+    """It is refused before anybody is charged, in one line that shows no record."""
+    tables = {name: {"x": np.array([0.93, 0.2, 0.3, 1.0])} for name in ("a", "b")}
+    with pytest.raises(TpmdpError, match=message) as caught:
+        run(spoilt(tmp_path, old, new), tables)
+    assert "Smith" not in str(caught.value)
+    assert str(caught.value).isprintable()
+
+
+def test_what_a_query_prints_does_not_reach_standard_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study = spoilt(tmp_path, "return [values]", "print('RECORD', values); return [values]")
+    tables = {name: {"x": np.array([0.93, 0.2, 0.3, 1.0])} for name in ("a", "b")}
+    assert len(run(study, tables).answers) == 1
+    assert capsys.readouterr().out == ""

@@ -465,7 +465,7 @@ def test_the_search_tells_a_sensitivity_that_wastes_budget() -> None:
 
     found = search(Loose("q"), "record", tries=400)
     assert found.is_safe
-    assert found.verdict == "loose: noise is larger than needed"
+    assert found.verdict == "not reached: perhaps more noise than needed"
 
 
 def test_the_search_repeats_itself_with_a_seed() -> None:

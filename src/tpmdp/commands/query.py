@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tpmdp.queries.base import Unit
 
 _FILE: Final = click.Path(path_type=Path, readable=False)  # our own reader words the errors
+_TRIES_MAX: Final = 10_000_000
 queries_option = click.option(
     "--queries", "queries_file", type=_FILE, help="Python file with queries of your own; all parties need the same."
 )
@@ -59,6 +60,8 @@ def explain(kind: str | None, study_file: Path | None, queries_file: Path | None
     if kind is not None and kind not in every_kind(kinds):
         raise InputError("KIND", kind, f"must be one of {', '.join(every_kind(kinds))}", "choose one")
     if study_file is None:
+        if as_json:
+            raise InputError("--json", "(set)", "needs a study to tell of", "give --study FILE")
         assert kind is not None
         print_with(lambda console: print_kind(kind, kinds, console))
         return
@@ -93,9 +96,9 @@ def check_query(study_file: Path, queries_file: Path | None, tries: int, seed: i
     from tpmdp.report_queries import findings_json, print_findings
     from tpmdp.study import Study
 
-    for option, value in (("--tries", tries), ("--seed", seed)):
-        if not (1 if option == "--tries" else 0) <= value <= 10_000_000:
-            raise InputError(option, value, "must be from 0 (--tries: 1) to 10000000", "change it")
+    for option, value, least in (("--tries", tries, 1), ("--seed", seed, 0)):
+        if not least <= value <= _TRIES_MAX:
+            raise InputError(option, value, f"must be from {least} to {_TRIES_MAX}", "change it")
     study = Study.read(study_file, load_queries(queries_file))
     units: tuple[Unit, ...] = ("record", "party")
     rows = [(one.name, search(one, unit, tries, seed)) for one in study.sums for unit in units]

@@ -72,7 +72,6 @@ EXAMPLES: Final[Mapping[str, str]] = {
 }
 WEIGHT_MIN: Final = 1e-6
 _PARTS: Final = ("where", "by")
-_ANY: Final = 1 << 53
 
 
 def make_query(
@@ -99,8 +98,8 @@ def _sum_query(entry: Mapping[str, Any], kinds: Kinds, everywhere: Condition | N
         raise InputError("kind of a query", plain.written(kind), rule, remedy)
     maker = kinds[kind]
     required, optional = keys_of(maker)
-    plain.check_keys(f"a {kind} query", entry, ["name", "kind", *required], [*optional, *_PARTS])
-    name = plain.title("name of a query", entry["name"])
+    name = plain.title("name of a query", entry.get("name"))
+    plain.check_keys(f"the {kind} query {name}", entry, ["name", "kind", *required], [*optional, *_PARTS])
     types = _types(maker)
     given = {key: _value(f"{key} of {name}", types[key], entry[key]) for key in (*required, *optional) if key in entry}
     query = maker(name=name, **given)
@@ -146,8 +145,9 @@ def _with_parts(query: Query, entry: Mapping[str, Any], everywhere: Condition | 
 
 
 def _maximum(entry: Mapping[str, Any], kinds: Kinds) -> Maximum:
-    plain.check_keys("a maximum query", entry, ["name", "kind", "of"], [])
-    name, inner = plain.title("name of a query", entry["name"]), entry["of"]
+    name = plain.title("name of a query", entry.get("name"))
+    plain.check_keys(f"the maximum query {name}", entry, ["name", "kind", "of"], [])
+    inner = entry["of"]
     if not isinstance(inner, dict):
         remedy = 'write such as of = { kind = "count", column = "days", at_least = 7 }'
         raise InputError(f"of in {name}", plain.written(inner), "must be a table", remedy)
@@ -158,8 +158,9 @@ def _maximum(entry: Mapping[str, Any], kinds: Kinds) -> Maximum:
 
 def _vertical(entry: Mapping[str, Any]) -> VerticalRegression:
     keys = ["name", "kind", "target", "bounds", "held_by"]
-    plain.check_keys("a vertical_regression query", entry, keys, [])
-    name, held = plain.title("name of a query", entry["name"]), entry["held_by"]
+    name = plain.title("name of a query", entry.get("name"))
+    plain.check_keys(f"the vertical_regression query {name}", entry, keys, [])
+    held = entry["held_by"]
     field = f"held_by of {name}"
     if not isinstance(held, dict) or not all(isinstance(columns, list) for columns in held.values()):
         remedy = 'write such as held_by = { bank = ["income"], school = ["education", "age"] }'
@@ -181,7 +182,10 @@ def _value(field: str, kind: Any, value: Any) -> Any:
     if kind is float:
         return plain.number(field, value)
     if kind is int:
-        return plain.whole(field, value, -_ANY, _ANY)
+        if isinstance(value, bool) or not isinstance(value, int):
+            remedy = "remove the quotes" if isinstance(value, str) else "write a number without a point"
+            raise InputError(field, plain.written(value), "must be a whole number", remedy)
+        return value
     if kind is bool:
         return plain.truth(field, value)
     if kind == tuple[float, ...]:

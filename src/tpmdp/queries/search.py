@@ -51,7 +51,7 @@ class Finding:
             return "EXCEEDED: an entry leaves its bound"
         if not self.additive:
             return "NOT A SUM over records"
-        return "tight" if self.largest >= CLOSE * self.declared else "loose: noise is larger than needed"
+        return "tight" if self.largest >= CLOSE * self.declared else "not reached: perhaps more noise than needed"
 
     @property
     def is_safe(self) -> bool:

@@ -188,6 +188,17 @@ def test_a_folder_with_a_study_brings_no_code(wages: Path) -> None:
     assert not (wages / "stolen").exists()
 
 
+def test_a_misspelt_category_is_told_to_its_party_before_it_pays(wages: Path) -> None:
+    path = wages / "north.csv"
+    path.write_text(path.read_text().replace("coast", "Coast").replace("hills", "Hills"))
+    words = [sys.executable, "-m", "tpmdp", "run", str(wages / "study.toml"), "--state", str(wages / "state")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=True)
+    told = done.stderr.splitlines()
+    assert [line for line in told if "of north counts for wage:" in line]
+    assert [line for line in told if "of north counts for regions:" in line]
+    assert not [line for line in told if "of south" in line]
+
+
 def test_check_query_says_tight_or_exceeded(wages: Path) -> None:
     assert "EXCEEDED" not in tpmdp("check-query", wages / "study.toml", "--tries", "400")
     own: list[str | Path] = ["check-query", ROOT / "examples" / "own_query" / "study.toml", "--queries"]

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -53,15 +53,22 @@ class _Child:
     code: int | None = None
 
 
-def run_study(study: Study, data_folder: Path, state: Path, queries: Path | None = None) -> list[PartyRelease]:
+def run_study(
+    study: Study,
+    data_folder: Path,
+    state: Path,
+    queries: Path | None = None,
+    warn: Callable[[str, str], None] = lambda *_: None,
+) -> list[PartyRelease]:
     """Run the study with data from `data_folder`/NAME.csv and keys and ledgers in `state`; in the study's order.
 
-    `queries` is the file of queries of your own, if the study has any.
+    `queries` is the file of queries of your own, if the study has any; `warn` hears of a party and a query for which
+    none of its records counts.
     """
     files = {member.name: find_source(data_folder, member.name) for member in study.members if member.records}
     _make_folder(state)
     keyed = _with_keys(study if study.joint is None else _on_loopback(study), state)
-    _check_all(keyed, files, state)
+    _check_all(keyed, files, state, warn)
     study_file = state / "study.toml"
     with replacing(study_file) as temporary:
         temporary.write_text(keyed.toml(), encoding="utf-8")
@@ -78,14 +85,17 @@ def run_study(study: Study, data_folder: Path, state: Path, queries: Path | None
     return [child.outcome for child in children if child.outcome is not None]
 
 
-def _check_all(study: Study, files: dict[str, Path], state: Path) -> None:
+def _check_all(study: Study, files: dict[str, Path], state: Path, warn: Callable[[str, str], None]) -> None:
     """Everybody's data and ledger, before anybody is charged: a party that refuses later would cost the others."""
     study.check_own()
     terms = study.terms()
     for index, member in enumerate(study.members):
         terms.check(index)
         if member.records:
-            encode(study, terms, member.name, read_table(files[member.name], study.columns_of(member.name)))
+            table = read_table(files[member.name], study.columns_of(member.name))
+            encode(study, terms, member.name, table)
+            for query in study.uncounted(member.name, table):
+                warn(member.name, query)
         path = state / f"{member.name}.ledger"
         if path.exists():
             with open_or_create_ledger(path, study, member.name) as ledger:
@@ -240,7 +250,7 @@ def _read(child: _Child, source: str, said: queue.Queue[tuple[_Child, str, str]]
 
 def _note(child: _Child, source: str, line: str) -> None:
     if source == "stderr":
-        if not line.startswith("tpmdp: made a new ledger"):
+        if not line.startswith(("tpmdp: made a new ledger", "tpmdp: none of the ")):
             child.complaint = line.strip().removeprefix("tpmdp: ")
         return
     try:

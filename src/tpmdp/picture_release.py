@@ -29,6 +29,9 @@ _STYLE: Final[dict[str, Any]] = {
     "svg.hashsalt": "tpmdp",
 }
 _NAMES_MAX: Final = 40  # rows of a panel that are named
+_NAME_SHOWN: Final = 28
+_TITLE_SHOWN: Final = 70
+_LABELS_MAX: Final = 14  # under bars
 _ROW_INCH: Final = 0.24
 
 
@@ -51,9 +54,9 @@ def draw_answers(study: Study, answers: Sequence[Answer], path: Path, file_forma
         figure, every = pyplot.subplots(
             len(panels), 1, figsize=size, layout="constrained", squeeze=False, height_ratios=heights
         )
-        figure.suptitle(_text(study.label), x=0.01, ha="left", fontsize=10)
+        figure.suptitle(_text(study.label, _TITLE_SHOWN), x=0.01, ha="left", fontsize=10)
         for query, rows, axes in zip(study.queries, panels, every[:, 0], strict=True):
-            axes.set_title(_text(query.name), loc="left")
+            axes.set_title(_text(query.name, _TITLE_SHOWN), loc="left")
             _draw(axes, query, rows)
         figure.supxlabel("Error bars are 95 % intervals of the noise added for privacy, not of sampling.", fontsize=7)
         figure.savefig(path, format=file_format, dpi=150, metadata={"Date": None} if file_format == "svg" else None)
@@ -72,9 +75,10 @@ def _height(kind: str, rows: Sequence[Answer]) -> float:
     return 2.6 if _is_upright(kind, rows) else 0.75 + _ROW_INCH * min(max(len(rows), 2), _NAMES_MAX)
 
 
-def _text(name: str) -> str:
-    """A name drawn as it is: a dollar sign starts no formula."""
-    return name.replace("$", r"\$")
+def _text(name: str, most: int = _NAME_SHOWN) -> str:
+    """A name drawn as it is, shortened: a dollar sign starts no formula."""
+    short = name if len(name) <= most else name[: most - 3] + "..."
+    return short.replace("$", r"\$")
 
 
 def _bars(rows: Sequence[Answer]) -> Any:
@@ -111,9 +115,12 @@ def _draw_bars(axes: Axes, rows: Sequence[Answer]) -> None:
     axes.axhline(0, color=_GREY, linewidth=0.8)
     axes.set_ylabel("records")
     axes.yaxis.set_major_formatter("{x:,.10g}")
-    step = max(1, math.ceil(len(rows) / _NAMES_MAX))
+    step = max(1, math.ceil(len(rows) / _LABELS_MAX))
     long = sum(len(row.part) for row in rows[::step]) > 80
     names = [_text(row.part) for row in rows[::step]]
+    if step > 1:  # many bins: the edge where each begins
+        names = [_text(row.part.split(" to below ")[0]) for row in rows[::step]]
+        long = False
     axes.set_xticks(places[::step], names, rotation=30 if long else 0, ha="right" if long else "center", fontsize=8)
 
 

@@ -81,22 +81,31 @@ def print_expectation(study: Study, found: Expectation, kind: str | None, consol
     from rich.markup import escape
 
     shown = [one for one in found.queries if kind in (None, one.query.settings()["kind"])]
-    table = _new_table(escape(f"Queries of {study.label}"), "query", "kind", "leaves the party", "entries")
-    table.add_column("sensitivity", justify="right")
-    table.add_column("noise of\nan entry", justify="right")
-    if any(one.apart is not None for one in shown):
-        table.add_column("noise if\nasked apart", justify="right")
+    if not any(found.charges.values()) or study.threshold == 0:
+        console.print("No noise would be added (threshold 0, or nobody to protect): receivers learn the exact answer.")
+    table = _new_table(escape(f"Queries of {study.label}"), "query", "kind")
+    apart = any(one.apart is not None for one in shown)
+    for heading in ["entries", "sensi-\ntivity", "noise of\nan entry", *(["if asked\napart"] if apart else [])]:
+        table.add_column(heading, justify="right", no_wrap=True)
     for one in shown:
         low, high = map(number, one.sensitivity)
-        cells = [one.query.name, one.query.settings()["kind"], _leaves(one.query), str(one.entries)]
-        cells.append(high if low == high else f"{low} to {high}")
-        cells.append(number(one.noise))
+        cells = [one.query.name, one.query.settings()["kind"], f"{one.entries:,}"]
+        cells += [high if low == high else f"{low} to {high}", number(one.noise)]
         cells += [] if one.apart is None else [f"{one.apart:.2f} x"]
         table.add_row(*map(escape, cells))
-    table.caption = "noise: standard error. asked apart: in studies of their own that share the budgets equally."
+    caption = "noise: standard error." + (
+        " apart: in studies of their own that share the budgets equally." if apart else ""
+    )
+    table.caption = caption
     console.print(table)
+    for text in dict.fromkeys(_leaves(one.query) for one in shown):
+        names = ", ".join(one.query.name for one in shown if _leaves(one.query) == text)
+        console.print(escape(f"Leaves each party for {names}, with noise: {text}."))
+    console.print()
     console.print(_expected_table(shown))
-    charges = _new_table("What it would cost", "party", "offered\nepsilon", "charged\nepsilon", "at\ndelta")
+    charges = _new_table("What it would cost", "party")
+    for heading in ("offered\nepsilon", "charged\nepsilon", "at\ndelta"):
+        charges.add_column(heading, justify="right")
     for member in study.members:
         cells = [member.name, number(member.epsilon), number(found.charges[member.name]), number(member.delta)]
         charges.add_row(*map(escape, cells))
@@ -114,7 +123,7 @@ def _leaves(query: Query | JointQuery) -> str:
 def _expected_table(shown: Sequence[ExpectedQuery]) -> Table:
     from rich.markup import escape
 
-    table = _new_table("Expected error, for values spread evenly over their bounds", "answer")
+    table = _new_table("Expected error, if values spread evenly over their bounds", "answer")
     table.add_column("95 % of the time within", justify="right")
     for one in shown:
         for answer in one.answers[:_ANSWERS_MAX]:
@@ -124,7 +133,12 @@ def _expected_table(shown: Sequence[ExpectedQuery]) -> Table:
             table.add_row(escape(answer.label), escape(text))
         if len(one.answers) > _ANSWERS_MAX:
             table.add_row(escape(f"{one.query.name}: {len(one.answers) - _ANSWERS_MAX} more"), "")
-    table.caption = "where: half the records assumed to meet it; by: groups of equal size; columns independent."
+    kinds = {str(one.query.settings()["kind"]) for one in shown}
+    assumed = ["where: half the records meet it"] if any("where" in one.query.settings() for one in shown) else []
+    assumed += ["by: groups of equal size"] if any("by" in one.query.settings() for one in shown) else []
+    if kinds & {"covariance", "correlation", "linear_regression", "logistic_regression", "vertical_regression"}:
+        assumed.append("columns independent (real ones vary less and depend on each other: expect a few times more)")
+    table.caption = "Assumed: " + "; ".join(assumed) + "." if assumed else None
     return table
 
 

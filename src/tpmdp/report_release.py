@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tpmdp.ledger import rounded_down, rounded_up
 from tpmdp.report import number, rounded
@@ -24,6 +24,15 @@ def _new_table(title: str) -> Table:
     from rich.table import Table
 
     return Table(title=title, box=SIMPLE_HEAD, title_justify="left", caption_justify="left")
+
+
+def uncounted_text(study: Study, name: str, table: Any) -> list[str]:
+    """A line for each query to which none of the party's records adds anything; for that party only."""
+    records = study.members[study.index(name)].records
+    return [
+        f"none of the {records} records of {name} counts for {query}: look at the spelling of categories and conditions"
+        for query in study.uncounted(name, table)
+    ]
 
 
 def answer_table(told: Sequence[PartyRelease]) -> Table | None:

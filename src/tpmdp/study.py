@@ -268,6 +268,11 @@ class Study:
             column: _check_column(name, column, kind, table, records) for column, kind in self.columns_of(name).items()
         }
 
+    def uncounted(self, name: str, table: Table) -> list[str]:
+        """The queries for which none of a party's records counts: perhaps a category or a condition is misspelt."""
+        checked = self.checked_table(name, table)
+        return [query.name for query in self.sums if checked and query.has_nothing(checked)]
+
     def statistic(self, name: str, table: Table) -> FloatArray:
         """A party's joint vector."""
         checked = self.checked_table(name, table)

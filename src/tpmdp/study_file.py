@@ -100,8 +100,9 @@ def _queries(document: Mapping[str, Any], kinds: Kinds) -> tuple[Any, ...]:
         everywhere = parse_condition("where", document["where"])
     queries = tuple(make_query(entry, kinds, everywhere) for entry in plain.tables("queries", document["queries"]))
     titles = [query.name for query in queries]
-    if len(set(titles)) < len(titles):
-        raise InputError("queries", ", ".join(titles), "must have different names", "rename one")
+    twice = [name for name in titles if titles.count(name) > 1]
+    if twice:
+        raise InputError("name of a query", twice[0], "is given twice: they must have different names", "rename one")
     return queries
 
 

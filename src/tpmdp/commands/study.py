@@ -92,6 +92,7 @@ def join(
     from tpmdp.identity import read_key
     from tpmdp.participation import join as take_part
     from tpmdp.release import check_ready, open_or_create_ledger, plain_release
+    from tpmdp.report_release import uncounted_text
 
     if end_with_stdin:
         hold_lifeline()
@@ -99,12 +100,17 @@ def join(
     records = study.members[study.index(name)].records
     identity = read_key(key_file)
     relay = None if url is None else check_url(url, plain_http)
+    if not records and data_file is not None:
+        rule = f"is given, but the study says that {name} has no records"
+        raise InputError("--data", str(data_file), rule, "correct records in the study, or leave it out")
     if records and data_file is None:
         raise InputError("--data", "(none)", f"is missing for a party with {records} records", "name your file")
     table = read_table(data_file, study.columns_of(name)) if records and data_file is not None else {}
     path = ledger_file if ledger_file is not None else key_file.with_name(f"{name}.ledger")
     given = read_terms(terms_file) if terms_file is not None else None
     terms = check_ready(study, name, identity, table, given)
+    for text in uncounted_text(study, name, table):
+        click.echo(f"tpmdp: {text}", err=True)
     new = not path.exists()
     with open_or_create_ledger(path, study, name) as ledger:
         if new:
@@ -240,7 +246,12 @@ def run(
         check_output(plot)
     folder = data_folder if data_folder is not None else study_file.parent
     state = state_folder if state_folder is not None else Path("tpmdp-state")
-    told = run_study(study, folder, state, queries_file)
+
+    def warn(party: str, query: str) -> None:
+        text = f"none of the records of {party} counts for {query}: look at the spelling of categories and conditions"
+        click.echo(f"tpmdp: {text}", err=True)
+
+    told = run_study(study, folder, state, queries_file, warn)
     if plot is not None:
         _draw(study, told, plot)
     if as_json:

@@ -75,6 +75,18 @@ class Answer:
             return self.limits
         return self.value - Z_95 * self.standard_error, self.value + Z_95 * self.standard_error
 
+    def within(self, low: float, high: float) -> Answer:
+        """The same, where the truth is known to lie in a range: what noise put outside is cut off.
+
+        >>> Answer("share", 0.9, 0.1).within(0.0, 1.0).interval[1]
+        1.0
+        """
+        limits = tuple(min(max(limit, low), high) for limit in self.interval)
+        if limits == self.interval:
+            return self
+        note = self.note or ("" if low <= self.value <= high else "noise took it beyond what is possible")
+        return replace(self, value=min(max(self.value, low), high), limits=(limits[0], limits[1]), note=note)
+
     def plain(self) -> dict[str, Any]:
         """As values for JSON, where nothing stands for infinity.
 
@@ -173,6 +185,11 @@ class Query(ABC):
                 raise InputError(f"query {self.name}", len(found), rule, "correct the query")
             totals += exact_total(found, min(chunk, rows - start), whole, self.largest)
         return rounding_of(totals, whole, self.largest)
+
+    def has_nothing(self, table: Table) -> bool:
+        """Whether no record of a table can count: of a category or group that is not named, or by a condition."""
+        del table
+        return False
 
     def sensitivity(self, unit: Unit, records: int) -> float:
         """How far the statistic of a party with so many records can move, in L2 norm."""

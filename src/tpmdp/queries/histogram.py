@@ -83,6 +83,10 @@ class Histogram(Query):
         place = np.searchsorted(np.array(self.edges), numbers(table, self.column), side="right") - 1
         return np.where(place < self.dimension, place, -1)
 
+    def has_nothing(self, table: Table) -> bool:
+        """All values lie outside the bins or categories."""
+        return bool((self._places(table) < 0).all())
+
     def features(self, table: Table) -> list[FloatArray]:
         """1 for the bin of the record, else 0."""
         place = self._places(table)

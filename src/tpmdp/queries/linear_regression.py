@@ -119,7 +119,7 @@ def _fit(name: str, solved: Minimum, moments: Moments, total: FloatArray, record
     if error and spread <= _DROWNED * error * math.sqrt(2):
         return without_interval(name, part, value, "the target's variance is drowned by the noise")
     each = simulated(lambda moved: r_squared(moments.matrix(moved, records))[0], total, error) if error else 0.0
-    return Answer(name, value, each, part)
+    return Answer(name, value, each, part).within(0.0, 1.0)
 
 
 def r_squared(sums: FloatArray) -> tuple[float, float]:

@@ -59,7 +59,8 @@ class Mean(BoundedQuery):
         width = self.width
         if self.mode == "all":
             share = float(total[0]) / records + 0.5
-            return [Answer(self.name, self.low + share * width, standard_error / records * width)]
+            answer = Answer(self.name, self.low + share * width, standard_error / records * width)
+            return [answer.within(self.low, self.high)]
         weight = _WEIGHT[self.mode]
         top, count = float(total[0]), float(total[1]) / weight
         low, high = ratio_interval(top, count, standard_error, standard_error / weight, -0.5, 0.5)

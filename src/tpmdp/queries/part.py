@@ -93,6 +93,11 @@ class Where(PartQuery):
         rows = length(table) if records is None else records
         return self.query.statistic(_rows(table, self.condition.holds(table)), rows)
 
+    def has_nothing(self, table: Table) -> bool:
+        """The condition holds for none, or leaves none that counts."""
+        part = _rows(table, self.condition.holds(table))
+        return length(part) == 0 or self.query.has_nothing(part)
+
     def typical(self, records: float) -> FloatArray:
         """Of half the records."""
         return self.query.typical(records / 2)
@@ -162,6 +167,10 @@ class GroupBy(PartQuery):
             inside = order[ends[group] : ends[group + 1]]
             parts.append(self.query.statistic(_rows(table, inside), rows))
         return np.concatenate(parts)
+
+    def has_nothing(self, table: Table) -> bool:
+        """No record is in a group."""
+        return bool((places(table[self.column], self.categories) < 0).all())
 
     def typical(self, records: float) -> FloatArray:
         """Groups of equal size."""

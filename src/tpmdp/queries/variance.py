@@ -74,4 +74,4 @@ class Variance(BoundedQuery):
             limits, note = (0.0, scale / 4), "too few records for the noise"
             return [Answer(self.name, scale / 12, scale / 8, limits=limits, note=note)]
         error = float(first_order(variance, total, standard_error)[0])
-        return [Answer(self.name, float(variance(total)[0]), error)]
+        return [Answer(self.name, float(variance(total)[0]), error).within(0.0, scale / 4)]

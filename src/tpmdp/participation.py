@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,10 +14,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tpmdp.clock import now_s
 from tpmdp.engines.mpyc.job import Job, guarantee_of
 from tpmdp.engines.mpyc.process import run_in_process
-from tpmdp.engines.mpyc.runtime import require_mpyc
 from tpmdp.engines.relay.client import Mailbox, RelayChangedError, RelayError, Watch, drive
 from tpmdp.engines.relay.wire import frames
-from tpmdp.errors import DeadlineError, InputError
+from tpmdp.errors import DeadlineError, InputError, shown
 from tpmdp.ledger import Ledger, LedgerError
 from tpmdp.ledger_secrets import LedgerSecrets
 from tpmdp.protocol.masks import from_words
@@ -26,8 +26,10 @@ from tpmdp.release import PartyRelease, check_same, encode, prepare, release_of_
 from tpmdp.study import Study
 from tpmdp.study_file import Member, parse_address
 from tpmdp.table import Table
+from tpmdp.validate import IntArray
 
 _RESEND_S: Final = 30.0
+_OPENING: Final = "opening"  # kept in the ledger before any share of a result leaves
 
 
 def join(
@@ -113,30 +115,67 @@ class _Seat:
             return replace(told, note=_send(mailbox, left))
 
     def compute_on_shares(self, deadline: float, listen: str | None) -> PartyRelease:
-        """A query that is no sum: no messages of ours, but a computation on shares among all parties."""
-        study, terms, joint = self.study, self.terms, self.study.joint
-        assert joint is not None
+        """A query that is no sum: no messages of ours, but a computation on shares among all parties.
+
+        Run again it is the same until its result is opened, and never afterwards: a party that changes its input would
+        see two results with the same noise. docs/theory.md, "Functions on shares".
+        """
+        study, terms, ledger = self.study, self.terms, self.ledger
+        index = study.index(self.name)
+        if _OPENING in ledger.kept_names(terms.session):
+            return self._opened_before()
         addresses = [_address_of(member) for member in study.members]
-        parties = study.party_records
-        parameters, sizes = joint.parameters(parties, terms.grid), joint.sizes(parties)
-        job = Job.of(terms, joint.function, parameters, sizes)
-        require_mpyc()  # what is missing must not cost anything
-        prepared = prepare(study, terms, self.name, self.table, self.ledger)
-        noise = from_words(prepared.vector, terms.grid.word)
-        result, sent = run_in_process(
-            terms,
-            prepared.index,
+        bind = None if listen is None else parse_address("--listen", listen)
+        job = self._job()
+        told: list[PartyRelease] = []
+
+        def give() -> tuple[IntArray, IntArray]:
+            job.check_values(index, encode(study, terms, self.name, self.table))
+            prepared = prepare(study, terms, self.name, self.table, ledger)
+            return prepared.values, from_words(prepared.vector, terms.grid.word)
+
+        def keep(result: IntArray | None, sent: int) -> None:
+            told.append(settle(study, terms, index, result, 1, sent, ledger, [], guarantee_of(job)))
+
+        run_in_process(
+            job,
+            index,
             self.identity,
             addresses,
-            joint.function,
-            parameters,
-            sizes,
-            prepared.values,
-            noise,
-            deadline - now_s(),
-            bind=None if listen is None else parse_address("--listen", listen),
+            give,
+            deadline,
+            on_opening=self._note_opening,
+            on_result=keep,
+            bind=bind,
         )
-        return settle(study, terms, prepared.index, result, 1, sent, self.ledger, [], guarantee_of(job))
+        return told[0]
+
+    def _job(self) -> Job:
+        joint, parties = self.study.joint, self.study.party_records
+        assert joint is not None
+        parameters = joint.parameters(parties, self.terms.grid)
+        return Job.of(self.terms, joint.function, parameters, joint.sizes(parties))
+
+    def _note_opening(self) -> None:
+        """For ever, and for one process of this party only."""
+        ours = os.urandom(16)
+        if self.ledger.keep(self.terms.session, _OPENING, ours) != ours:
+            raise self._opened_error()
+
+    def _opened_error(self) -> LedgerError:
+        problem = "was opened before and did not get here; with the same noise it must not be opened again"
+        remedy = f"set session = {self.study.session + 1} for a new session, which is charged anew"
+        return LedgerError(f"the result of {shown(self.study.label)}", problem, remedy)
+
+    def _opened_before(self) -> PartyRelease:
+        """A receiver has lost the result; any other party has nothing more to get, and sends nothing more."""
+        study, terms, index = self.study, self.terms, self.study.index(self.name)
+        encoded = encode(study, terms, self.name, self.table)
+        check_same(study, terms, encoded, self.ledger.kept(terms.session))
+        if terms.spec.receivers[index]:
+            raise self._opened_error()
+        told = settle(study, terms, index, None, 1, 0, self.ledger, [], guarantee_of(self._job()))
+        return replace(told, note="cut off before a receiver confirmed the result; this party has nothing more to do")
 
     def tell_again(self) -> PartyRelease:
         """What a finished session gave. The lead receiver sends the others theirs again: they may have been lost."""

@@ -11,10 +11,12 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tests.protocol.sessions import World
+from tpmdp.clock import now_s
 from tpmdp.engines.mpyc.job import Job
 from tpmdp.engines.mpyc.network import Address
 from tpmdp.engines.mpyc.process import WorkerProcess
 from tpmdp.engines.mpyc.record import (
+    CONFIRMATION,
     HELLO_BYTES,
     LENGTH_BYTES,
     PROOF_BYTES,
@@ -48,17 +50,19 @@ class Stage(ExitStack):
             self.callback(worker.stop)
             bind = (HOST, ports[place] if ports else 0)
             identity = self.world.identities[party]
-            worker.give(self.job, party, identity, self.values[party], None, bind, self.deadline_s)
+            worker.give(self.job, party, identity, bind, now_s() + self.deadline_s)
             self.workers[party] = worker
         for party in parties:
             self.addresses[party] = (HOST, self.workers[party].port())
 
     def go(self, *parties: int) -> None:
         for party in parties or self.workers:
-            self.workers[party].go(self.addresses)
+            self.workers[party].go(self.values[party], None, self.addresses)
+            self.workers[party].say("open", "done")
 
     def outcome(self, party: int) -> IntArray | None:
-        return self.workers[party].outcome(self.deadline_s)[0]
+        self.workers[party].opening()
+        return self.workers[party].outcome()[0]
 
     def exchange(self, sender: int, recipient: int, dials: bool = True, **changes: Any) -> Exchange:
         """The exchange of a puppet that is what it says, but for the changes."""
@@ -74,6 +78,7 @@ class Stage(ExitStack):
         for peer in self.workers:
             puppets[peer] = self.enter_context(Puppet(self.addresses[peer]))
             assert puppets[peer].handshake(self.exchange(party, peer))
+            assert puppets[peer].confirmed()
         return puppets
 
 
@@ -122,3 +127,8 @@ class Puppet:
         self.opened.content(self.read(LENGTH_BYTES + PROOF_BYTES + TAG_BYTES)[LENGTH_BYTES:])
         self.send(self.seal.record(exchange.proof()))
         return True
+
+    def confirmed(self) -> bool:
+        """Whether the other side then says that the link is made."""
+        sealed = self.read(LENGTH_BYTES + len(CONFIRMATION) + TAG_BYTES)[LENGTH_BYTES:]
+        return bool(sealed) and self.opened.content(sealed) == CONFIRMATION

@@ -19,6 +19,7 @@ from tests.engines.mpyc_leak import differences
 from tests.engines.mpyc_stage import HOST, TOTAL, Stage
 from tests.protocol.sessions import World
 from tpmdp import InputError
+from tpmdp.clock import now_s
 from tpmdp.engines.ideal import IdealEngine
 from tpmdp.engines.mpyc.engine import MpycEngine
 from tpmdp.engines.mpyc.functions import GramShape, load_function
@@ -92,13 +93,25 @@ def test_one_party_runs_in_a_process_of_its_own() -> None:
     with Stage(World(3, 1, [0])) as stage:
         stage.start(1, 2)
         stage.go()
-        terms, identity = stage.world.terms, stage.world.identities[0]
-        sizes = [len(row) for row in stage.values]
-        task = (terms, 0, identity, stage.addresses, TOTAL, None, sizes, stage.values[0], None, 60.0)
-        result, sent = run_in_process(*task)
-        assert result is not None
-        assert result.tolist() == stage.world.total
-        assert sent > 0
+        said: list[Any] = []
+
+        def give() -> tuple[IntArray, None]:
+            said.append("give")
+            return stage.values[0], None
+
+        run_in_process(
+            stage.job,
+            0,
+            stage.world.identities[0],
+            stage.addresses,
+            give,
+            now_s() + 60.0,
+            on_opening=lambda: said.append("opening"),
+            on_result=lambda result, sent: said.extend([result, sent]),
+        )
+        assert said[:2] == ["give", "opening"]
+        assert said[2].tolist() == stage.world.total
+        assert said[3] > 0
         assert stage.outcome(1) is None
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.engines.mpyc_stage import HOST, Puppet, Stage
 from tests.protocol.sessions import World
 from tpmdp.engines.mpyc.link import _FRAME, Kind
-from tpmdp.engines.mpyc.network import PENDING_MAX, listen
+from tpmdp.engines.mpyc.network import SILENT_MAX, listen
 from tpmdp.engines.mpyc.record import RECORD_MAX, MpycError, decode_hello
 
 # --- strangers ---------------------------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ def test_garbage_and_idle_connections_keep_nobody_out() -> None:
             with Puppet(stage.addresses[1]) as puppet:
                 puppet.send(data)
                 assert puppet.refused()
-        for number in range(PENDING_MAX + 20):
+        for number in range(SILENT_MAX + 20):
             idle = stage.enter_context(Puppet(stage.addresses[1]))
             idle.send(b"TPMM\x00\x01"[: number % 7])  # starts, and never ends
         everybody_still_agrees(stage, 0)
@@ -147,6 +147,7 @@ def test_records_that_no_party_sends_end_the_session_and_name_their_sender(how: 
         stage.start(1, 2)
         stage.go()
         puppets = stage.puppet(0)
+        assert puppets[1].read(1)  # shares: all are connected
         try:
             puppets[1].send(CHEATS[how](puppets[1]))
         except ConnectionError:
@@ -167,6 +168,7 @@ def test_a_record_that_breaks_off_is_a_lost_party(size: int) -> None:
         stage.start(1, 2)
         stage.go()
         puppets = stage.puppet(0)
+        assert puppets[1].read(1)  # shares: all are connected
         puppets[1].send(puppets[1].seal.record(frame(Kind.DATA, bytes(100)))[:size])
         puppets[1].socket.close()
         with pytest.raises(MpycError, match="the connection to party 1 was lost"):

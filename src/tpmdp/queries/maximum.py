@@ -95,9 +95,10 @@ class Maximum(JointQuery):
         return [min(records, 1) for records in parties.values()]
 
     def parameters(self, parties: Parties, grid: Grid) -> dict[str, Any]:
-        """None."""
-        del parties, grid
-        return {}
+        """How large each party's number may be."""
+        largest = [round(self.bound(records) / grid.step) + 1 for records in parties.values()]
+        pairs = zip(parties.values(), largest, strict=True)
+        return {"limits": [[[1, most]] if records else [] for records, most in pairs]}
 
     def typical(self, records: int) -> FloatArray:
         """Its error does not depend on it."""

@@ -141,7 +141,13 @@ class VerticalRegression(JointQuery):
     def parameters(self, parties: Parties, grid: Grid) -> dict[str, Any]:
         """The shape of every party's input, and what brings products of columns to the grid."""
         layouts = [self._of(party) for party in parties]
+        most, widest = round(max(parties.values()) / grid.step) + 1, 2 ** _column_bits(grid)
+        limits = [
+            [] if mine is None else [[mine.dimension, most], [mine.count * records, widest]]
+            for mine, records in zip(layouts, parties.values(), strict=True)
+        ]
         return {
+            "limits": limits,
             "records": max(parties.values()),
             "columns": [0 if mine is None else mine.count for mine in layouts],
             "local": [0 if mine is None else mine.dimension for mine in layouts],

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from tpmdp.clock import now_s
 from tpmdp.engines.contract import Outcome
 from tpmdp.engines.mpyc.functions import Parameters
 from tpmdp.engines.mpyc.job import Job, guarantee_of
@@ -72,35 +73,41 @@ class MpycEngine:
         every = [None] * terms.count if noises is None else list(noises)
         for index in range(terms.count):
             job.check(index, values[index], every[index])
+        deadline = now_s() + deadline_s
         with ExitStack() as stack:
             workers = []
             for index in range(terms.count):
                 worker = WorkerProcess(self._module)
                 stack.callback(worker.stop)
-                worker.give(job, index, identities[index], values[index], every[index], (_HOST, 0), deadline_s)
+                worker.give(job, index, identities[index], (_HOST, 0), deadline)
                 workers.append(worker)
             addresses = [(_HOST, worker.port()) for worker in workers]
             began = time.monotonic()
-            for worker in workers:
-                worker.go(addresses)
+            for worker, own, noise in zip(workers, values, every, strict=True):
+                worker.go(own, noise, addresses)
+                worker.say("open", "done")  # all in one call: nobody could run this very session again
             if self._on_go is not None:
                 self._on_go(workers)
-            told = _outcomes(workers, deadline_s)
+            told = _outcomes(workers)
             self.seconds = time.monotonic() - began
         sums = {index: result for index, (result, _) in enumerate(told) if result is not None}
         receipts = frozenset(range(terms.count)) - set(sums)
         return Outcome(sums, receipts, tuple(sent for _, sent in told), guarantee_of(job))
 
 
-def _outcomes(workers: Sequence[WorkerProcess], deadline_s: float) -> list[tuple[IntArray | None, int]]:
+def _outcomes(workers: Sequence[WorkerProcess]) -> list[tuple[IntArray | None, int]]:
     """What everybody got. If somebody failed, the error of whoever failed by itself, not of those it took along."""
     told: list[tuple[IntArray | None, int]] = []
     errors: list[TpmdpError] = []
     for worker in workers:
         try:
-            told.append(worker.outcome(deadline_s))
+            worker.opening()
+            told.append(worker.outcome())
         except TpmdpError as error:
             errors.append(error)
     if errors:
         raise next((error for error in errors if not isinstance(error, MpycError) or error.culprit is None), errors[0])
+    for worker in workers:
+        with suppress(TpmdpError):  # all have what they wanted
+            worker.end()
     return told

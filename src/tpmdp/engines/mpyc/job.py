@@ -26,7 +26,7 @@ from tpmdp.validate import IntArray
 LEAK_BITS: Final = 40  # all comparisons of a session together leak with probability at most 2**-LEAK_BITS
 COMPARISONS_BITS: Final = 24  # so many of them
 NUMBERS_MAX: Final = 1 << 26  # in one party's input
-_PROTOCOL: Final = "tpmdp mpyc 1"
+_PROTOCOL: Final = "tpmdp mpyc 2"
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,27 @@ class Job:
             raise InputError("lengths of inputs", list(sizes), "leave nothing to compute", "let a party give some")
         job = cls(terms, function, dict(parameters or {}), tuple(int(size) for size in sizes), noise_apart)
         job.load()
+        job.limits()
         return job
+
+    def limits(self) -> list[list[tuple[int, int]]] | None:
+        """For every party, how many of its numbers have which largest absolute value, in order; if anybody says.
+
+        They are the public parameter `limits`. Every party checks its own numbers: that catches mistakes, not cheats.
+        """
+        given = self.parameters.get("limits")
+        if given is None:
+            return None
+        try:
+            found = [[(int(count), int(most)) for count, most in sections] for sections in given]
+            sums = tuple(sum(count for count, _ in sections) for sections in found)
+            good = sums == self.sizes and all(min(section) >= 0 for sections in found for section in sections)
+        except (TypeError, ValueError):
+            good = False
+        if not good:
+            rule = "must be pairs (how many, largest) for every party that cover its numbers"
+            raise InputError("limits", given, rule, "check the query")
+        return found
 
     def load(self) -> Function:
         """The function itself."""
@@ -105,14 +125,26 @@ class Job:
 
     def check(self, party: int, values: IntArray, noise: IntArray | None) -> None:
         """Refuse to take part if the plan breaks our budget or our numbers do not fit the job."""
-        self.terms.check(party)
+        self.check_values(party, values)
         if (noise is not None) != self.noise_apart:
             raise InputError(
                 "noise", "missing" if noise is None else "given twice", "is not as agreed", "check the call"
             )
-        self._fits("values", values, self.sizes[party])
         if noise is not None:
             self._fits("noise", noise, self.terms.grid.dimension)
+
+    def check_values(self, party: int, values: IntArray) -> None:
+        """The part of `check` that needs no noise: before anything is charged."""
+        self.terms.check(party)
+        self._fits("values", values, self.sizes[party])
+        self._within_limits(party, values)
+
+    def _within_limits(self, party: int, values: IntArray) -> None:
+        limits, start = self.limits(), 0
+        for count, most in [] if limits is None else limits[party]:
+            section, start = values[start : start + count], start + count
+            if count and (int(section.max()) > most or int(section.min()) < -most):
+                raise InputError("values", "(not shown)", f"must lie within +-{most} as the query says", "clip them")
 
     def _fits(self, field: str, numbers: IntArray, size: int) -> None:
         """Numbers are private: errors do not show them."""

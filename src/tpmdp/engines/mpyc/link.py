@@ -38,6 +38,7 @@ class Kind(IntEnum):
     DONE = 2  # I am a receiver and have the result
     BYE = 3  # I have sent all that I will ever send
     ABORT = 4  # I give up. Body: a reason, then the indices of those I lost or waited for
+    READY = 5  # I hold a share of the result, and have shown it to nobody
 
 
 class Reason(IntEnum):
@@ -58,19 +59,21 @@ class Link:
         streams: tuple[asyncio.StreamReader, asyncio.StreamWriter],
         keys: tuple[Seal, Open],
         kept_max: int,
-        on_loss: Callable[[TpmdpError], None],
+        on_loss: Callable[[Link, TpmdpError], None],
     ) -> None:
         self.peer, self._name, self._on_loss, self._kept_max = peer, name, on_loss, kept_max
         self._reader, self._writer = streams
         self._seal, self._open = keys
         self.nbytes_sent = 0
         loop = asyncio.get_running_loop()
+        self.ready: asyncio.Future[None] = loop.create_future()
         self.done: asyncio.Future[None] = loop.create_future()
         self.bye: asyncio.Future[None] = loop.create_future()
         self._kept: dict[int, bytes] = {}
         self._kept_bytes = 0
         self._awaited: dict[int, asyncio.Future[bytes]] = {}
         self._stream = bytearray()
+        self.silent = True  # nothing came yet, not even a part of a record
         self._task = loop.create_task(self._read())
 
     def __repr__(self) -> str:
@@ -124,6 +127,10 @@ class Link:
                     await asyncio.wait({self._task})
                 self._writer.close()
                 await self._writer.wait_closed()
+        self.drop()
+
+    def drop(self) -> None:
+        """Close at once, without a word."""
         self._task.cancel()
         self._writer.transport.abort()
 
@@ -141,9 +148,12 @@ class Link:
         try:
             while True:
                 sealed = await read_record(self._reader)
+                self.silent = False
                 self._stream += self._open.content(sealed)
                 self._take()
         except (RecordError, asyncio.IncompleteReadError, OSError) as error:
+            if isinstance(error, RecordError) or (isinstance(error, asyncio.IncompleteReadError) and error.partial):
+                self.silent = False
             if not self.bye.done():
                 self._lose(error)
                 self.bye.set_result(None)
@@ -167,6 +177,8 @@ class Link:
             raise RecordError("went on after its goodbye")
         if kind == Kind.DATA:
             self._data(pc, payload)
+        elif kind == Kind.READY and not payload and not self.ready.done():
+            self.ready.set_result(None)
         elif kind == Kind.DONE and not payload and not self.done.done():
             self.done.set_result(None)
         elif kind == Kind.BYE and not payload:
@@ -195,17 +207,17 @@ class Link:
         self.bye.set_result(None)
         name, names = self._name(self.peer), ", ".join(self._name(index) for index in who[:_NAMED])
         if reason == Reason.DEADLINE:
-            self._on_loss(LateError(f"the deadline passed while waiting for {names}: {name} gave up first", who))
+            self._on_loss(self, LateError(f"the deadline passed while waiting for {names}: {name} gave up first", who))
         elif reason == Reason.LOSS and who:
-            self._on_loss(MpycError(f"{name} ended the session because it lost {names}: run again", who[0]))
+            self._on_loss(self, MpycError(f"{name} ended the session because it lost {names}: run again", who[0]))
         else:
             text = f"{name} ended the session because of an error on its side: ask it"
-            self._on_loss(MpycError(text, self.peer))
+            self._on_loss(self, MpycError(text, self.peer))
 
     def _lose(self, error: Exception) -> None:
         name = self._name(self.peer)
         text = f"{name} {error}" if isinstance(error, RecordError) else f"the connection to {name} was lost"
-        self._on_loss(MpycError(f"{text}: run again when it is back", self.peer))
+        self._on_loss(self, MpycError(f"{text}: run again when it is back", self.peer))
 
 
 async def read_record(reader: asyncio.StreamReader, length: int | None = None) -> bytes:

@@ -1,12 +1,15 @@
 """Everybody connected with everybody: parties of a lower index dial those of a higher one, until the deadline.
 
 Whoever does not prove within seconds to be a missing party of this very session is dropped, and the true one may come.
+A link counts when both sides know of it: the side that dials waits for a sealed confirmation, and else dials again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import secrets
 import socket
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
@@ -16,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tpmdp.clock import now_s
 from tpmdp.engines.mpyc.link import Link, read_record
 from tpmdp.engines.mpyc.record import (
+    CONFIRMATION,
     HELLO_BYTES,
     PROOF_BYTES,
     Exchange,
@@ -30,10 +34,14 @@ from tpmdp.protocol.terms import Terms
 
 Address = tuple[str, int]
 HANDSHAKE_S: Final = 5.0
-PENDING_MAX: Final = 64  # connections that have not proved who they are; past it the oldest goes
+SILENT_MAX: Final = 256  # connections that have not yet said which missing party they are
+CLAIMS_MAX: Final = 256  # those that have, and did not prove it yet: an equal part for every missing party
+_CLAIMS_MIN: Final = 8
+_BATCH: Final = 32  # taken at once: few, so that one is heard before many others come
+_BACKLOG: Final = 256
 _PAUSE_S: Final = (0.05, 1.0)  # between tries: first, longest
 _EVERYWHERE: Final = ("", "0.0.0.0", "::")  # noqa: S104
-_FAILURES: Final = (OSError, TimeoutError, asyncio.IncompleteReadError, RecordError)
+_FAILURES: Final = (OSError, TimeoutError, UnicodeError, asyncio.IncompleteReadError, RecordError)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -46,7 +54,7 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         family = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family)
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, UnicodeError) as error:  # the last: no name that the Internet has
         reason = getattr(error, "strerror", None) or "not an address"
         raise InputError("address", f"{host}:{port}", f"cannot be listened on ({reason})", "choose another") from None
 
@@ -61,6 +69,43 @@ def check_addresses(addresses: Sequence[Address], count: int) -> None:
     for host, port in addresses:
         if host in _EVERYWHERE or not 0 <= port <= 65535:
             raise InputError("address", f"{host}:{port}", "must be a host and a port", "give one others can dial")
+
+
+class _Crowd:
+    """Connections that have not proved who they are, by the party they claim to be (None: they said nothing yet).
+
+    Strangers crowd out strangers: whoever claims a missing party has slots of its own, and where there are too many,
+    one goes by chance from the address that holds most. So a flood, however fast, only makes a true party try again.
+    """
+
+    def __init__(self) -> None:
+        self._claims: dict[asyncio.StreamWriter, int | None] = {}
+
+    def put(self, writer: asyncio.StreamWriter, claim: int | None, most: int) -> None:
+        """Keep it under this claim, with so many at most."""
+        self._claims[writer] = claim
+        rivals = [each for each, other in self._claims.items() if other == claim]
+        if len(rivals) > most:
+            counts = Counter(map(_source, rivals))
+            crowded = max(counts.values())
+            victim = secrets.choice([each for each in rivals if counts[_source(each)] == crowded])
+            self.forget(victim)
+            victim.transport.abort()
+
+    def forget(self, writer: asyncio.StreamWriter) -> None:
+        """It proved who it is, or is gone."""
+        self._claims.pop(writer, None)
+
+    def close(self) -> None:
+        """Send all away."""
+        for writer in list(self._claims):
+            writer.transport.abort()
+
+
+def _source(writer: asyncio.StreamWriter) -> str:
+    """The address a connection comes from."""
+    peer = writer.get_extra_info("peername")
+    return str(peer[0]) if peer else ""
 
 
 class Network:
@@ -79,7 +124,8 @@ class Network:
         self._work, self._kept_max, self._on_loss = work, kept_max, on_loss
         self.links: dict[int, Link] = {}
         self._notes: dict[int, str] = {}  # why whoever came for a party was dropped
-        self._pending: dict[asyncio.StreamWriter, None] = {}
+        self._crowd = _Crowd()
+        self._closed = False
         self._all_here = asyncio.Event()
         self._handshake_bytes = 0
 
@@ -99,7 +145,7 @@ class Network:
 
     async def connect(self, addresses: Sequence[Address], listener: socket.socket | None, deadline: float) -> None:
         """Until everybody is here; the deadline names who is not."""
-        server = None if listener is None else await asyncio.start_server(self._answer, sock=listener)
+        server = None if listener is None else await self._serve(listener)
         above = range(self._index + 1, self._terms.count)
         dials = [asyncio.create_task(self._dial(peer, addresses[peer])) for peer in above]
         try:
@@ -112,8 +158,13 @@ class Network:
                 dial.cancel()
             if server is not None:
                 server.close()
-            for writer in list(self._pending):
-                writer.transport.abort()
+            self._closed = True
+            self._crowd.close()
+
+    async def _serve(self, listener: socket.socket) -> asyncio.Server:
+        server = await asyncio.start_server(self._answer, sock=listener, backlog=_BATCH)
+        listener.listen(_BACKLOG)
+        return server
 
     def _late(self) -> str:
         who = ", ".join(self.name(peer) for peer in self.missing)
@@ -124,28 +175,30 @@ class Network:
         return f"the deadline passed while waiting for {who}: {hint}; check addresses and that all have started"
 
     async def _dial(self, peer: int, address: Address) -> None:
-        """Try until it is the true party that answers."""
+        """Try until it is the true party that answers; and again if it is lost before all are here."""
         pause = _PAUSE_S[0]
-        while peer in self.missing:
-            try:
-                async with asyncio.timeout(HANDSHAKE_S):
-                    reader, writer = await asyncio.open_connection(*address)
-                await self._prove(reader, writer, peer)
-            except _FAILURES as error:
-                self._note(peer, error)
+        while True:
+            if peer in self.missing:
+                try:
+                    async with asyncio.timeout(HANDSHAKE_S):
+                        reader, writer = await asyncio.open_connection(*address)
+                    await self._prove(reader, writer, peer)
+                except _FAILURES as error:
+                    self._note(peer, error)
             await asyncio.sleep(pause)
             pause = min(2 * pause, _PAUSE_S[1])
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Somebody dialled us; before its proof we believe nothing."""
-        self._pending[writer] = None
-        if len(self._pending) > PENDING_MAX:  # a true party needs an instant, so the oldest is the least likely one
-            next(iter(self._pending)).transport.abort()
+        if self._closed:
+            writer.transport.abort()
+            return
+        self._crowd.put(writer, None, SILENT_MAX)
         try:
             with suppress(*_FAILURES):
                 await self._prove(reader, writer, None)
         finally:
-            self._pending.pop(writer, None)
+            self._crowd.forget(writer)
 
     async def _prove(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: int | None) -> None:
         """The exchange, which ends in a link or a closed connection."""
@@ -154,15 +207,22 @@ class Network:
                 peer, keys = await (
                     self._first(reader, writer, peer) if peer is not None else self._second(reader, writer)
                 )
-            if peer in self.links:
-                raise RecordError("is connected already")
+            self._refuse_twice(peer)
         except BaseException:
             writer.transport.abort()
             raise
-        self._pending.pop(writer, None)
-        self.links[peer] = Link(peer, self.name, (reader, writer), keys, self._kept_max, self._on_loss)
+        self._crowd.forget(writer)
+        self.links[peer] = Link(peer, self.name, (reader, writer), keys, self._kept_max, self._lost)
         if not self.missing:
             self._all_here.set()
+
+    def _lost(self, link: Link, error: TpmdpError) -> None:
+        """A link that broke before anything came of it, while others are missing too, is as good as never made."""
+        if link.silent and not self._all_here.is_set():
+            self.links.pop(link.peer, None)
+            link.drop()
+        else:
+            self._on_loss(error)
 
     async def _first(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: int
@@ -173,6 +233,8 @@ class Network:
         seal, opened = exchange.keys(decode_hello(await reader.readexactly(HELLO_BYTES)))
         exchange.verify(opened.content(await read_record(reader, PROOF_BYTES)), self._terms.roster[peer])
         self._write(writer, seal.record(exchange.proof()))
+        if opened.content(await read_record(reader, len(CONFIRMATION))) != CONFIRMATION:
+            raise RecordError("does not confirm")
         return peer, (seal, opened)
 
     async def _second(
@@ -186,14 +248,22 @@ class Network:
         try:
             exchange = self._exchange(peer, dials=False)
             seal, opened = exchange.keys(hello)
-            if peer in self.links:
-                raise RecordError("is connected already")
+            self._refuse_twice(peer)
+            self._crowd.put(writer, peer, max(_CLAIMS_MIN, CLAIMS_MAX // len(self.missing)))
             self._write(writer, exchange.hello.encode() + seal.record(exchange.proof()))
             exchange.verify(opened.content(await read_record(reader, PROOF_BYTES)), self._terms.roster[peer])
+            self._refuse_twice(peer)
+            if writer.is_closing():
+                raise RecordError("was crowded out")
+            self._write(writer, seal.record(CONFIRMATION))  # the link is made without another wait: nothing can undo it
         except RecordError as error:
             self._note(peer, error)
             raise
         return peer, (seal, opened)
+
+    def _refuse_twice(self, peer: int) -> None:
+        if peer in self.links:
+            raise RecordError("is connected already")
 
     def _exchange(self, peer: int, dials: bool) -> Exchange:
         terms = self._terms

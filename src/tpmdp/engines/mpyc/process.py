@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tpmdp.engines.mpyc.functions import Parameters
+from tpmdp.child import python_command, python_environment
+from tpmdp.clock import now_s
 from tpmdp.engines.mpyc.job import Job
 from tpmdp.engines.mpyc.network import Address, check_addresses
 from tpmdp.engines.mpyc.record import MpycError
 from tpmdp.errors import DeadlineError, InputError, TpmdpError
-from tpmdp.protocol.terms import Terms
+from tpmdp.protocol.party import check_identity
 from tpmdp.validate import IntArray
 
 WORKER: Final = "tpmdp.engines.mpyc.worker"
 START_S: Final = 60.0  # for a process to come up on a busy machine
+_ENDED: Final = "our own process ended: look for a full memory"
 GRACE_S: Final = 15.0  # past the deadline, for a worker that is busy when it comes
 
 
@@ -30,11 +31,13 @@ class WorkerProcess:
     """One party's process."""
 
     def __init__(self, module: str = WORKER) -> None:
-        command = [sys.executable, "-m", module]
         self._process = subprocess.Popen(  # noqa: S603
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            python_command("-m", module),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=python_environment(),
         )
-        self._dimension = 0
         self._threads: list[threading.Thread] = []
 
     @property
@@ -42,19 +45,9 @@ class WorkerProcess:
         """Its number at the operating system."""
         return self._process.pid
 
-    def give(
-        self,
-        job: Job,
-        index: int,
-        identity: Ed25519PrivateKey,
-        values: IntArray,
-        noise: IntArray | None,
-        bind: Address,
-        deadline_s: float,
-    ) -> None:
-        """Its task; checked here too, because only here an error is the caller's."""
-        job.check(index, values, noise)
-        self._dimension = job.terms.grid.dimension
+    def give(self, job: Job, index: int, identity: Ed25519PrivateKey, bind: Address, deadline: float) -> None:
+        """Its task, without the numbers. `deadline` is a moment of `tpmdp.clock.now_s`, which all processes share."""
+        self._job, self._index, self._deadline = job, index, deadline
         task = {
             "terms": job.terms.canonical(),
             "index": index,
@@ -62,29 +55,49 @@ class WorkerProcess:
             "function": job.function,
             "parameters": dict(job.parameters),
             "sizes": list(job.sizes),
-            "noise": noise is not None,
+            "noise": job.noise_apart,
             "bind": list(bind),
-            "deadline_s": deadline_s,
+            "deadline": deadline,
         }
-        arrays = [values] if noise is None else [values, noise]
-        self._write(json.dumps(task).encode() + b"\n", *(array.astype("<i8").tobytes() for array in arrays))
+        self._write(json.dumps(task).encode() + b"\n")
 
     def port(self) -> int:
         """Where it listens, once it is ready."""
-        return int(self._line(START_S)["port"])
+        return int(self._line(min(START_S, self._left))["port"])
 
-    def go(self, addresses: Sequence[Address]) -> None:
-        """Where everybody is: the word to begin."""
-        self._write(json.dumps([list(address) for address in addresses]).encode() + b"\n")
+    def go(self, values: IntArray, noise: IntArray | None, addresses: Sequence[Address]) -> None:
+        """The numbers, and where everybody is: the word to begin. Checked here: only here an error is the caller's."""
+        self._job.check(self._index, values, noise)
+        arrays = [values] if noise is None else [values, noise]
+        line = json.dumps([list(address) for address in addresses]).encode() + b"\n"
+        self._write(line, *(array.astype("<i8").tobytes() for array in arrays))
 
-    def outcome(self, seconds: float) -> tuple[IntArray | None, int]:
-        """Result, if it is a receiver, and bytes sent; or its error."""
-        line = self._line(seconds + GRACE_S)
+    def opening(self) -> None:
+        """Returns when all parties are ready, and no share of the result has left ours; `say("open")` lets it."""
+        self._line(self._left)
+
+    def say(self, *words: str) -> None:
+        """`open`: it may open the result, once. `done`: it may tell others that we have it."""
+        self._write(*(word.encode() + b"\n" for word in words))
+
+    def outcome(self) -> tuple[IntArray | None, int]:
+        """Result, if it is a receiver, and bytes sent until then; or its error. After `opening`."""
+        line = self._line(self._left)
         if not line["result"]:
             return None, int(line["sent"])
         assert self._process.stdout is not None
-        data = self._process.stdout.read(8 * self._dimension)
+        data = self._process.stdout.read(8 * self._job.terms.grid.dimension)
+        if len(data) != 8 * self._job.terms.grid.dimension:
+            raise MpycError(_ENDED)
         return np.frombuffer(data, dtype="<i8").astype(np.int64), int(line["sent"])
+
+    def end(self) -> None:
+        """Returns when it has said goodbye to the others."""
+        self._line(GRACE_S)
+
+    @property
+    def _left(self) -> float:
+        return max(0.0, self._deadline - now_s()) + GRACE_S
 
     def stop(self) -> None:
         """End it."""
@@ -131,7 +144,7 @@ class WorkerProcess:
         if late.is_set():
             raise DeadlineError("the deadline passed while waiting for our own computation: allow more time")
         if not text.endswith(b"\n"):
-            raise MpycError("our own process ended: look for a full memory")
+            raise MpycError(_ENDED)
         line: dict[str, Any] = json.loads(text)
         if "error" in line:
             raise _error(line)
@@ -147,32 +160,39 @@ def _error(line: dict[str, Any]) -> TpmdpError:
 
 
 def run_in_process(
-    terms: Terms,
+    job: Job,
     index: int,
     identity: Ed25519PrivateKey,
     addresses: Sequence[Address],
-    function: str,
-    parameters: Parameters | None,
-    sizes: Sequence[int],
-    values: IntArray,
-    noise: IntArray | None,
-    deadline_s: float,
+    give: Callable[[], tuple[IntArray, IntArray | None]],
+    deadline: float,
     *,
+    on_opening: Callable[[], None],
+    on_result: Callable[[IntArray | None, int], None],
     bind: Address | None = None,
-) -> tuple[IntArray | None, int]:
+) -> None:
     """One party's part of a session, in a process of its own: see `session.run_party`.
 
-    Listens on the party's own address only; `bind` names another, as behind a router.
+    Listens on the party's own address only; `bind` names another, as behind a router. When the process is ready `give`
+    is asked for values and noise: what is wrong with key, addresses or port shows before. `on_opening` must make
+    durable that this session's result is opened, before it returns, and `on_result` the result: None is a receipt.
     """
-    job = Job.of(terms, function, parameters, sizes, noise is not None)
     job.digest()  # refuses parameters that do not travel
-    job.check(index, values, noise)
-    check_addresses(addresses, terms.count)
+    check_identity(job.terms, index, identity)
+    check_addresses(addresses, job.terms.count)
     worker = WorkerProcess()
     try:
-        worker.give(job, index, identity, values, noise, bind or addresses[index], deadline_s)
+        worker.give(job, index, identity, bind or addresses[index], deadline)
         worker.port()
-        worker.go(addresses)
-        return worker.outcome(deadline_s)
+        if deadline <= now_s():
+            raise DeadlineError("the deadline passed before our own process had started: allow more time")
+        worker.go(*give(), addresses)
+        worker.opening()
+        on_opening()
+        worker.say("open")
+        on_result(*worker.outcome())
+        worker.say("done")
+        with suppress(TpmdpError):  # we have what we wanted
+            worker.end()
     finally:
         worker.stop()

@@ -2,6 +2,7 @@
 
 Either side says hello with a fresh X25519 key. Then each proves its identity: its first record, under the new keys, is
 its Ed25519 signature of both hellos, so an old hello or proof is worthless and nobody can pass for another number.
+Last, the side that answers confirms: only then does the side that dials count the link as made.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ RECORD_MAX: Final = 1 << 20  # bytes of content; longer messages take several re
 LENGTH_BYTES: Final = 4
 TAG_BYTES: Final = 16
 PROOF_BYTES: Final = 64
+CONFIRMATION: Final = b"here"  # of the side that answers, sealed
 _MAGIC: Final = b"TPMM\x00\x01"
 _DOMAIN: Final = b"tpmdp mpyc link 1 "
 _HELLO: Final = struct.Struct(">6s32s32s32sII32s")

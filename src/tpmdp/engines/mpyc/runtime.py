@@ -27,9 +27,10 @@ import numpy as np
 
 from tpmdp.engines.mpyc.link import Link
 from tpmdp.engines.mpyc.record import MpycError
-from tpmdp.errors import MissingDependencyError, TpmdpError
+from tpmdp.errors import InputError, MissingDependencyError, TpmdpError
 
 _ARGUMENTS: Final = ["tpmdp", "--no-log", "--no-prss", "--no-uvloop", "--mix32-64bit"]
+_VERSIONS: Final = ("0.11", "0.11.0")  # whose inside is known; what is replaced below is not the same in others
 _GLOBALS: Final = ("sectypes", "asyncoro", "mpctools", "seclists", "secpols", "secgroups", "random", "statistics")
 Fail = Callable[[TpmdpError], None]
 
@@ -74,10 +75,17 @@ def _guarded() -> Iterator[None]:
 
 
 def require_mpyc() -> str:
-    """The version of MPyC, without importing it; refuse if it is not installed."""
+    """The version of MPyC, without importing it; refuse if it is not installed, or is not the one that is made safe."""
     if importlib.util.find_spec("mpyc") is None:
         raise MissingDependencyError("mpyc", "mpyc", "for functions that are not sums")
-    return importlib.metadata.version("mpyc")
+    try:
+        version = importlib.metadata.version("mpyc")
+    except importlib.metadata.PackageNotFoundError:
+        version = "unknown"
+    if version not in _VERSIONS:
+        rule = "must be 0.11, because parts of its inside are replaced to be safe"
+        raise InputError("version of mpyc", version, rule, "pip install 'mpyc==0.11'")
+    return version
 
 
 async def load() -> tuple[Any, Any]:

@@ -1,6 +1,11 @@
 """One party's part of a session: connect, share input and noise, compute, open to receivers only, say goodbye.
 
 Every wait ends at the deadline, which names who was waited for, and at once when a party is lost, which names it.
+
+A result is opened once. Noise is drawn once a session, so whoever could open two results of different inputs would see
+their difference without noise. Therefore all tell each other that they are READY before any share of the result leaves,
+and whoever started us notes durably that we open before we do: until then a session can be run again, afterwards never.
+All n parties take part in every run, so one party that has opened is enough to prevent a second opening by others.
 """
 
 from __future__ import annotations
@@ -9,6 +14,7 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -22,12 +28,23 @@ from tpmdp.engines.mpyc.network import Address, Network, check_addresses, listen
 from tpmdp.engines.mpyc.record import LateError, MpycError
 from tpmdp.engines.mpyc.runtime import described, set_up
 from tpmdp.errors import InputError, TpmdpError
+from tpmdp.protocol.party import check_identity
 from tpmdp.protocol.terms import Terms
 from tpmdp.validate import IntArray
 
 _LINGER_S: Final = 5.0  # for others to finish, once we have all we wanted
 _TICK_S: Final = 0.002
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Starter:
+    """Whoever started us, who has a say at two moments."""
+
+    opening: Callable[[], Awaitable[None]]
+    """All are ready, and no share of the result has left: returns when it is noted for ever that it will."""
+    result: Callable[[IntArray | None, int], Awaitable[None]]
+    """Result, or None with a receipt, and bytes sent: returns when that is kept, and others may hear of it."""
 
 
 async def run_party(
@@ -41,10 +58,11 @@ async def run_party(
     values: IntArray,
     noise: IntArray | None,
     deadline: float,
+    starter: Starter,
     *,
     listener: socket.socket | None = None,
-) -> tuple[IntArray | None, int]:
-    """The result, or None for a party that gets a receipt; and how many bytes we sent. Once a process.
+) -> None:
+    """Take part, and hand the result, or None for a party that gets a receipt, to the starter. Once a process.
 
     `deadline` is a moment of `tpmdp.clock.now_s`. Without a `listener` we listen on our own address. Without `noise`
     the values have it inside, as vectors of a sum do.
@@ -52,19 +70,18 @@ async def run_party(
     job = Job.of(terms, function, parameters, sizes, noise is not None)
     job.check(index, values, noise)
     check_addresses(addresses, terms.count)
-    if identity.public_key().public_bytes_raw() != terms.roster[index]:
-        raise InputError("key", "(not shown)", f"is not that of {terms.spec.name(index)}", "use the key of the study")
+    check_identity(terms, index, identity)
     if listener is None and index > 0:
         listener = listen(*addresses[index])
-    session = _Session(job, index, identity, deadline)
-    return await session.run(addresses, listener, values, noise)
+    session = _Session(job, index, identity, deadline, starter)
+    await session.run(addresses, listener, values, noise)
 
 
 class _Session:
     """The state of `run_party`."""
 
-    def __init__(self, job: Job, index: int, identity: Ed25519PrivateKey, deadline: float) -> None:
-        self._job, self._index, self._deadline = job, index, deadline
+    def __init__(self, job: Job, index: int, identity: Ed25519PrivateKey, deadline: float, starter: Starter) -> None:
+        self._job, self._index, self._deadline, self._starter = job, index, deadline, starter
         self._trouble: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._network = Network(job.terms, index, identity, job.digest(), job.kept_max, self._fail)
         self._receivers: list[int] = np.flatnonzero(job.terms.spec.receivers).tolist()
@@ -76,14 +93,16 @@ class _Session:
 
     async def run(
         self, addresses: Sequence[Address], listener: socket.socket | None, values: IntArray, noise: IntArray | None
-    ) -> tuple[IntArray | None, int]:
+    ) -> None:
         """All steps; whatever happens, the links are closed in the end and others are told of an error."""
         network = self._network
         try:
             await self._until(network.connect(addresses, listener, self._deadline), lambda: network.missing)
-            result = await self._until(self._compute(values, noise), self._waited_for)
-            await self._until(self._agree_on_the_end(), lambda: [self._job.terms.lead])
-            await self._linger()
+            mpc, shared = await self._until(self._compute(values, noise), self._waited_for)
+            await self._until(self._all_ready(), lambda: self._silent("ready"))
+            result = await self._open_once(mpc, shared)
+            await self._starter.result(result, network.bytes_sent)  # whoever is lost by now, we have what we wanted
+            await self._say_goodbye()
         except TpmdpError as error:
             for link in network.links.values():
                 link.abort(error)
@@ -92,19 +111,29 @@ class _Session:
             if not self._trouble.cancel():
                 self._trouble.exception()  # it was told, or came when nobody needed the party any more
             await asyncio.gather(*(link.close() for link in network.links.values()))
-        return result, network.bytes_sent
 
     def _waited_for(self) -> list[int]:
         return [peer for peer, link in self._network.links.items() if link.waiting]
 
-    async def _until(self, work: Awaitable[T], waited_for: Callable[[], Iterable[int]]) -> T:
-        """The work's result, unless a party is lost or the deadline comes first."""
+    def _silent(self, word: str, among: Iterable[int] | None = None) -> list[int]:
+        """Who has not said it."""
+        links = self._network.links
+        peers = links if among is None else [peer for peer in among if peer in links]
+        return [peer for peer in peers if not getattr(links[peer], word).done()]
+
+    async def _until(self, work: Awaitable[T], waited_for: Callable[[], Iterable[int]], patience_s: float = 0.0) -> T:
+        """The work's result, unless a party is lost or the deadline comes first.
+
+        With patience a loss is no reason yet: what we wait for may be on its way from others.
+        """
         task = asyncio.ensure_future(work)
         left = max(0.0, self._deadline - now_s())
         try:
             both: set[asyncio.Future[Any]] = {task, self._trouble}
             await asyncio.wait(both, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-            if self._trouble.done():
+            if patience_s and self._trouble.done() and not task.done():
+                await asyncio.wait({task}, timeout=max(0.0, min(patience_s, self._deadline - now_s())))
+            if self._trouble.done() and not (patience_s and task.done()):
                 self._trouble.result()
             if task.done():
                 return task.result()
@@ -117,7 +146,8 @@ class _Session:
                 with suppress(asyncio.CancelledError, TpmdpError):
                     await task
 
-    async def _compute(self, values: IntArray, noise: IntArray | None) -> IntArray | None:
+    async def _compute(self, values: IntArray, noise: IntArray | None) -> tuple[Any, Any]:
+        """MPyC's runtime, and the result as shares, of which we hold ours."""
         job = self._job
         mpc = await set_up(self._index, job.terms.count, job.degree, job.sec_param, self._network.links, self._fail)
         try:
@@ -128,14 +158,62 @@ class _Session:
                 raise InputError("result of the function", "(secret)", f"must have {dimension} entries", "correct it")
             for each in noises:
                 result = result + each
-            opened = await mpc.output(result, receivers=self._receivers)
+            await mpc.gather(result)
+        except TpmdpError:
+            raise
+        except Exception as error:
+            raise described(error) from None
+        return mpc, result
+
+    async def _all_ready(self) -> None:
+        links = self._network.links.values()
+        for link in links:
+            link.tell(Kind.READY)
+        await asyncio.wait({link.ready for link in links})
+
+    async def _open_once(self, mpc: Any, shared: Any) -> IntArray | None:
+        """The opening; once the starter hears of it, what goes wrong cannot be mended by running again."""
+        receives = self._index in self._receivers
+        try:
+            await self._until(self._starter.opening(), lambda: (), _LINGER_S)
+            work = self._receive(mpc, shared) if receives else self._send_ours(mpc, shared)
+            return await self._until(work, self._waited_for if receives else self._unconfirmed, _LINGER_S)
+        except TpmdpError as error:
+            what = str(error).rpartition(": ")[0] or str(error)
+            remedy = (
+                "it must not be opened again with the same noise; use a new session number, which is charged anew"
+                if receives
+                else "run again to settle this session without a confirmation"
+            )
+            text = f"{what}, after the result was opened: {remedy}"
+            if isinstance(error, LateError):
+                raise LateError(text, error.missing) from None
+            raise MpycError(text, getattr(error, "culprit", None)) from None
+
+    async def _output(self, mpc: Any, shared: Any) -> Any:
+        """Our share to the receivers, and what they make of all shares."""
+        try:
+            opened = await mpc.output(shared, receivers=self._receivers)
         except TpmdpError:
             raise
         except Exception as error:
             raise described(error) from None
         while mpc._pc_level > mpc._program_counter[1]:  # others may still need what we are about to send
             await asyncio.sleep(_TICK_S)
-        return None if opened is None else self._in_range(opened)
+        return opened
+
+    async def _receive(self, mpc: Any, shared: Any) -> IntArray:
+        return self._in_range(await self._output(mpc, shared))
+
+    async def _send_ours(self, mpc: Any, shared: Any) -> None:
+        """The word of any receiver is our receipt."""
+        await self._output(mpc, shared)
+        links = self._network.links
+        confirmations = {links[peer].done for peer in self._receivers if peer in links}
+        await asyncio.wait(confirmations, return_when=asyncio.FIRST_COMPLETED)
+
+    def _unconfirmed(self) -> list[int]:
+        return self._silent("done", self._receivers)
 
     def _share(self, mpc: Any, values: IntArray, noise: IntArray | None) -> tuple[list[Any], list[Any]]:
         """Every party's input and noise, shared at once."""
@@ -161,18 +239,13 @@ class _Session:
             raise MpycError("the result left its range: a party gave larger numbers than the study allows")
         return np.array(opened.tolist(), dtype=np.int64)
 
-    async def _agree_on_the_end(self) -> None:
-        """Receivers tell everybody that they have the result; the first one's word is everybody else's receipt."""
-        links = self._network.links
-        if self._index in self._receivers:
-            for link in links.values():
-                link.tell(Kind.DONE)
-        else:
-            await links[self._job.terms.lead].done
-
-    async def _linger(self) -> None:
-        """Close when everybody has sent all: a connection that is closed early may take what others sent with it."""
+    async def _say_goodbye(self) -> None:
+        """Receivers tell everybody that they have the result. Close when everybody has sent all: a connection that is
+        closed early may take what others sent with it.
+        """
         links = self._network.links.values()
         for link in links:
+            if self._index in self._receivers:
+                link.tell(Kind.DONE)
             link.tell(Kind.BYE)
         await asyncio.wait({link.bye for link in links}, timeout=_LINGER_S)

@@ -1,7 +1,12 @@
 """One party of the mpyc engine as a process of its own: reads its task from standard input, writes what it got.
 
-A task is one line of JSON, then the raw values and noise. The line is a secret: it holds the party's key, which is why
-it travels through a pipe and not through arguments, environment or files. The process ends when its input does.
+A task is one line of JSON. The line is a secret: it holds the party's key, which is why it travels through a pipe and
+not through arguments, environment or files. The process ends when its input does. What passes through the pipes:
+
+    in: task                      out: {"ready", "port"}    it listens, and everything that can be wrong is right
+    in: addresses, values, noise  out: {"opening"}          all are ready; no share of the result has left
+    in: open                      out: {"result", "sent"}   and the raw result
+    in: done                      out: {"end"}              others were told, and have what they need from us
 """
 
 from __future__ import annotations
@@ -11,16 +16,17 @@ import json
 import os
 import sys
 import threading
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import IO, Any, Final
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tpmdp.clock import now_s
 from tpmdp.engines.mpyc.network import listen
 from tpmdp.engines.mpyc.record import MpycError
 from tpmdp.engines.mpyc.runtime import described, load
-from tpmdp.engines.mpyc.session import run_party
+from tpmdp.engines.mpyc.session import Starter, run_party
 from tpmdp.errors import DeadlineError, InputError, TpmdpError
 from tpmdp.protocol.terms import Terms
 from tpmdp.validate import IntArray
@@ -29,14 +35,12 @@ _NUMBER: Final = np.dtype("<i8")
 
 
 def main() -> None:
-    """Say ready and on which port, wait for the addresses of all, run, and report on standard output."""
+    """Say ready and on which port, wait for the numbers, run, and report on standard output."""
     out = _private_output()
-    source = sys.stdin.buffer
+    source = os.fdopen(os.dup(sys.stdin.fileno()), "rb")  # not sys.stdin: a thread may be reading when we end
     try:
         task = json.loads(source.readline())
         terms = Terms.parse(task["terms"])
-        values = _numbers(source, task["sizes"][task["index"]])
-        noise = _numbers(source, terms.grid.dimension) if task["noise"] else None
         listener = listen(*task["bind"]) if task["index"] > 0 else None
         port = 0 if listener is None else listener.getsockname()[1]
         asyncio.run(load())
@@ -44,28 +48,57 @@ def main() -> None:
         addresses = source.readline()
         if not addresses:
             return  # whoever started us is gone
-        threading.Thread(target=_end_with_input, name="lifeline", daemon=True).start()
-        party = run_party(
-            terms,
-            task["index"],
-            Ed25519PrivateKey.from_private_bytes(bytes.fromhex(task["key"])),
-            [(host, port) for host, port in json.loads(addresses)],
-            task["function"],
-            task["parameters"],
-            task["sizes"],
-            values,
-            noise,
-            now_s() + task["deadline_s"],
-            listener=listener,
-        )
-        result, sent = asyncio.run(party)
+        values = _numbers(source, task["sizes"][task["index"]])
+        noise = _numbers(source, terms.grid.dimension) if task["noise"] else None
+
+        def party(starter: Starter) -> Awaitable[None]:
+            return run_party(
+                terms,
+                task["index"],
+                Ed25519PrivateKey.from_private_bytes(bytes.fromhex(task["key"])),
+                [(host, port) for host, port in json.loads(addresses)],
+                task["function"],
+                task["parameters"],
+                task["sizes"],
+                values,
+                noise,
+                task["deadline"],
+                starter,
+                listener=listener,
+            )
+
+        asyncio.run(_guided(party, source, out))
     except Exception as error:
         _write(out, _told(described(error)))
         return
-    _write(out, {"sent": sent, "result": result is not None})
-    if result is not None:
-        out.write(result.astype(_NUMBER).tobytes())
-        out.flush()
+    _write(out, {"end": True})
+
+
+async def _guided(party: Callable[[Starter], Awaitable[None]], source: IO[bytes], out: IO[bytes]) -> None:
+    """Run the party, with a thread that listens to whoever started us, and ends the process when that is gone."""
+    loop = asyncio.get_running_loop()
+    words = {b"open\n": asyncio.Event(), b"done\n": asyncio.Event()}
+
+    def listen_to_starter() -> None:
+        while line := source.readline():
+            if line in words:
+                with suppress(RuntimeError):  # the loop has ended; nobody waits for words any more
+                    loop.call_soon_threadsafe(words[line].set)
+        os._exit(1)
+
+    async def opening() -> None:
+        _write(out, {"opening": True})
+        await words[b"open\n"].wait()
+
+    async def result(found: IntArray | None, sent: int) -> None:
+        _write(out, {"sent": sent, "result": found is not None})
+        if found is not None:
+            out.write(found.astype(_NUMBER).tobytes())
+            out.flush()
+        await words[b"done\n"].wait()
+
+    threading.Thread(target=listen_to_starter, name="lifeline", daemon=True).start()
+    await party(Starter(opening, result))
 
 
 def _numbers(source: IO[bytes], count: int) -> IntArray:
@@ -82,12 +115,6 @@ def _private_output() -> IO[bytes]:
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
     return out
-
-
-def _end_with_input() -> None:
-    while os.read(sys.stdin.fileno(), 4096):
-        pass
-    os._exit(1)
 
 
 def _told(error: TpmdpError) -> dict[str, Any]:

@@ -1,0 +1,169 @@
+"""Three parties of a study on shares, each with key, data and ledger: honest ones join, others are played by a test."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from tpmdp import participation
+from tpmdp.child import python_command, python_environment
+from tpmdp.clock import now_s
+from tpmdp.engines.mpyc.job import Job
+from tpmdp.engines.mpyc.process import WorkerProcess
+from tpmdp.errors import TpmdpError
+from tpmdp.identity import public_text
+from tpmdp.ledger import Ledger
+from tpmdp.participation import join
+from tpmdp.release import PartyRelease
+from tpmdp.study import Study
+from tpmdp.study_file import parse_address
+from tpmdp.table import Table
+from tpmdp.validate import IntArray
+
+NAMES = ("bank", "school", "registry")
+RECORDS = 50
+QUERIES: Mapping[str, dict[str, Any]] = {
+    "maximum": {"name": "m", "kind": "maximum", "of": {"kind": "count", "column": "a", "at_least": 1}},
+    "vertical": {
+        "name": "v",
+        "kind": "vertical_regression",
+        "target": "a",
+        "bounds": {"a": [-1, 1], "b": [-1, 1], "c": [-1, 1]},
+        "held_by": {"bank": ["a"], "school": ["b"], "registry": ["c"]},
+    },
+}
+
+
+def free_ports(count: int) -> list[int]:
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+class Parties:
+    """A study, and what its parties have. Keys and data follow from names, so that other processes have them too."""
+
+    def __init__(self, folder: Path, study: Study) -> None:
+        self.folder, self.study, self.terms = folder, study, study.terms()
+
+    @classmethod
+    def of(cls, folder: Path, kind: str, receivers: list[str], deadline: str = "60s", **addresses: str) -> Parties:
+        parties = [
+            {
+                "name": name,
+                "records": RECORDS,
+                "epsilon": 0.5,
+                "public_key": public_text(key_of(name)),
+                "address": addresses.get(name, f"127.0.0.1:{port}"),
+            }
+            for name, port in zip(NAMES, free_ports(3), strict=True)
+        ]
+        top = {"name": "x", "threshold": 1, "receivers": receivers, "delta": 1e-6, "deadline": deadline}
+        study = Study.parse({**top, "parties": parties, "queries": [QUERIES[kind]]})
+        (folder / "study.toml").write_text(study.toml())
+        for name in NAMES:
+            Ledger.create(folder / f"{name}.ledger", name, 1.0, 1e-6).close()
+        return cls(folder, study)
+
+    @classmethod
+    def load(cls, folder: Path) -> Parties:
+        return cls(folder, Study.read(folder / "study.toml"))
+
+    def ledger(self, name: str) -> Ledger:
+        return Ledger.open(self.folder / f"{name}.ledger")
+
+    def table(self, name: str) -> Table:
+        random = np.random.default_rng(NAMES.index(name))
+        column = "abc"[NAMES.index(name)] if self.study.queries[0].kind == "vertical_regression" else "a"
+        return {column: random.choice([-1.0, 1.0], RECORDS)}
+
+    def join(self, name: str, **options: Any) -> PartyRelease:
+        with self.ledger(name) as ledger:
+            return join(self.study, name, key_of(name), self.table(name), ledger, None, **options)
+
+    def begin(self, *names: str) -> Joining:
+        return Joining(self, names)
+
+    def charges(self, name: str) -> int:
+        with self.ledger(name) as ledger:
+            ledger.verify()
+            return sum(entry.kind == "reserve" for entry in ledger.entries())
+
+    def kept(self, name: str) -> dict[str, bytes]:
+        with self.ledger(name) as ledger:
+            return ledger.kept(self.terms.session)
+
+    def corrupt(self, values: IntArray) -> WorkerProcess:
+        """The bank's own worker, with any values and no noise; see `mpyc_vanishes`."""
+        joint, records, terms = self.study.joint, self.study.party_records, self.terms
+        assert joint is not None
+        job = Job.of(terms, joint.function, joint.parameters(records, terms.grid), joint.sizes(records))
+        worker = WorkerProcess("tests.engines.mpyc_vanishes")
+        worker.give(job, 0, key_of("bank"), ("127.0.0.1", 0), now_s() + 60.0)
+        worker.port()
+        addresses = [parse_address("address", member.address) for member in self.study.members]
+        worker.go(values, np.zeros(terms.grid.dimension, dtype=np.int64), addresses)
+        worker.say("open", "done")
+        return worker
+
+    def killed(self, name: str, where: str) -> subprocess.Popen[bytes]:
+        """The party in a process that is killed at a certain point."""
+        command = python_command("-m", "tests.engines.mpyc_studies", str(self.folder), name, where)
+        return subprocess.Popen(command, env=python_environment())
+
+
+class Joining:
+    """Honest parties at work, each in a thread; what each got, or its error."""
+
+    def __init__(self, parties: Parties, names: tuple[str, ...]) -> None:
+        self.said: dict[str, PartyRelease | TpmdpError] = {}
+
+        def one(name: str) -> None:
+            try:
+                self.said[name] = parties.join(name)
+            except TpmdpError as error:
+                self.said[name] = error
+
+        self._threads = [threading.Thread(target=one, args=(name,)) for name in names]
+        for thread in self._threads:
+            thread.start()
+
+    def end(self) -> dict[str, PartyRelease | TpmdpError]:
+        for thread in self._threads:
+            thread.join()
+        return self.said
+
+
+def key_of(name: str) -> Ed25519PrivateKey:
+    return Ed25519PrivateKey.from_private_bytes(name.encode().ljust(32))
+
+
+def main() -> None:
+    """Take part, and be killed: before the result is settled, or as soon as it is opened."""
+    folder, name, where = sys.argv[1:]
+
+    def die(*_: Any, **__: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    if where == "settle":
+        vars(participation)["settle"] = die
+    else:
+        WorkerProcess.outcome = die  # type: ignore[method-assign]
+    Parties.load(Path(folder)).join(name)
+
+
+if __name__ == "__main__":
+    main()

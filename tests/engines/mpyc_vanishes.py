@@ -1,0 +1,36 @@
+"""A corrupt receiver's worker: it vanishes before it is READY, or takes the result, gives no share and vanishes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from tpmdp.engines.mpyc import session, worker
+
+
+async def gone(self: Any) -> None:
+    os._exit(1)
+
+
+def keep(self: Any, opened: Any) -> Any:
+    Path(os.environ["VANISH_TO"]).write_text(" ".join(str(int(value)) for value in opened.tolist()))
+    os._exit(1)
+
+
+plain = session._Session._receive
+
+
+async def take_only(self: Any, mpc: Any, shared: Any) -> Any:
+    for link in self._network.links.values():
+        link.send = lambda *_: None
+    return await plain(self, mpc, shared)
+
+
+if __name__ == "__main__":
+    patched: Any = session._Session
+    if "VANISH_TO" in os.environ:
+        patched._in_range, patched._receive = keep, take_only
+    else:
+        patched._all_ready = gone
+    worker.main()

@@ -1,7 +1,7 @@
 """The command line: parse, call, print. Heavy imports wait until a command runs, so that --help is quick.
 
-Exit codes: 0 done; 1 a plan does not prove what it claims; 2 bad input or output, or refused; 3 the deadline passed;
-130 interrupted; 141 closed pipe; 143 told to stop.
+Exit codes: 0 done; 1 a plan or query does not keep what it claims; 2 bad input or output, or refused; 3 the deadline
+passed or a party was lost; 130 interrupted; 141 closed pipe; 143 told to stop.
 """
 
 from __future__ import annotations
@@ -197,7 +197,8 @@ def main(arguments: list[str] | None = None) -> None:
     except DeadlineError as error:
         _fail(str(error), 3)
     except TpmdpError as error:
-        _fail(str(error), 2)
+        lost = getattr(error, "culprit", None) is not None  # a party we were connected to
+        _fail(str(error), 3 if lost else 2)
     except click.exceptions.NoArgsIsHelpError as error:
         _fail(error.format_message(), 2, one_line=False)
     except click.ClickException as error:

@@ -45,11 +45,12 @@ def join(
     on_trouble: Callable[[str], None] = lambda _: None,
     terms: Terms | None = None,
     listen: str | None = None,
+    on_step: Callable[[str], None] = lambda _: None,
 ) -> PartyRelease:
     """Take part in a study as one party, through a relay; resumes a session that was begun.
 
     A query that is no sum needs no relay: parties then connect to the addresses that the study gives. `listen` is where
-    to wait for the others if that is not the party's own address, as behind a router.
+    to wait for the others if that is not the party's own address, as behind a router; `on_step` hears what is done.
 
     Raises DeadlineError, which names who was missing, when the study's deadline passes.
     """
@@ -64,7 +65,7 @@ def join(
         raise DeadlineError("the deadline of the study has passed: join with a later one")
     try:
         if study.joint is not None:
-            return seat.compute_on_shares(deadline, listen)
+            return seat.compute_on_shares(deadline, listen, on_step)
         return seat.take_part(deadline, watch, on_trouble)
     except LedgerError:
         if seat.is_settled:  # another process of this party was faster
@@ -114,7 +115,7 @@ class _Seat:
             told = settle(study, terms, party.index, party.result, party.attempt, sent, ledger, left)
             return replace(told, note=_send(mailbox, left))
 
-    def compute_on_shares(self, deadline: float, listen: str | None) -> PartyRelease:
+    def compute_on_shares(self, deadline: float, listen: str | None, on_step: Callable[[str], None]) -> PartyRelease:
         """A query that is no sum: no messages of ours, but a computation on shares among all parties.
 
         Run again it is the same until its result is opened, and never afterwards: a party that changes its input would
@@ -130,9 +131,14 @@ class _Seat:
         told: list[PartyRelease] = []
 
         def give() -> tuple[IntArray, IntArray]:
+            on_step("connect and compute")
             job.check_values(index, encode(study, terms, self.name, self.table))
             prepared = prepare(study, terms, self.name, self.table, ledger)
             return prepared.values, from_words(prepared.vector, terms.grid.word)
+
+        def opening() -> None:
+            on_step("open the result")
+            self._note_opening()
 
         def keep(result: IntArray | None, sent: int) -> None:
             told.append(settle(study, terms, index, result, 1, sent, ledger, [], guarantee_of(job)))
@@ -144,7 +150,7 @@ class _Seat:
             addresses,
             give,
             deadline,
-            on_opening=self._note_opening,
+            on_opening=opening,
             on_result=keep,
             bind=bind,
         )

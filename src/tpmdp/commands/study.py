@@ -85,7 +85,7 @@ def join(
 
     Your ledger is charged before anything leaves. A session that was interrupted is resumed by the same command.
 
-    Exit codes: 0 done; 2 refused or bad input; 3 the deadline passed, and who was missing.
+    Exit codes: 0 done; 2 refused or bad input; 3 the deadline passed or a party was lost, and who.
     """
     from tpmdp.data.source import read_table
     from tpmdp.engines.relay.client import check_url
@@ -131,6 +131,7 @@ def join(
             ),
             terms=terms,
             listen=listen,
+            on_step=_step(as_json),
         )
     if as_json:
         click.echo(json.dumps({"outcome": plain_release(told)}, allow_nan=False))
@@ -184,6 +185,18 @@ def _read_study(path: Path, session: int | None, deadline: str | None, queries_f
     if deadline is not None:
         study = dataclasses.replace(study, deadline=parse_deadline(deadline))
     return study
+
+
+def _step(as_json: bool) -> Callable[[str], None]:
+    """Tell a step of a computation on shares, as `_watch` does those of a sum."""
+
+    def tell(step: str) -> None:
+        if as_json:
+            click.echo(json.dumps({"step": step, "attempt": 1, "sent": 0, "waiting_for": []}))
+        elif sys.stderr.isatty():
+            click.echo(step, err=True)
+
+    return tell
 
 
 def _watch(as_json: bool) -> Callable[..., None]:

@@ -207,7 +207,11 @@ class Link:
         self.bye.set_result(None)
         name, names = self._name(self.peer), ", ".join(self._name(index) for index in who[:_NAMED])
         if reason == Reason.DEADLINE:
-            self._on_loss(self, LateError(f"the deadline passed while waiting for {names}: {name} gave up first", who))
+            names = names or name  # it was busy with itself
+            self._on_loss(
+                self,
+                LateError(f"the deadline passed while waiting for {names}: {name} gave up first", who or (self.peer,)),
+            )
         elif reason == Reason.LOSS and who:
             self._on_loss(self, MpycError(f"{name} ended the session because it lost {names}: run again", who[0]))
         else:

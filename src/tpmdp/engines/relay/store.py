@@ -494,13 +494,17 @@ def _stored_bytes(connection: sqlite3.Connection, key: int | None = None) -> int
 
 def _connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=5.0, isolation_level=None, check_same_thread=False)
-    for pragma in (
-        "synchronous = FULL",
-        "fullfsync = ON",
-        "checkpoint_fullfsync = ON",
-        "journal_size_limit = 67108864",
-    ):
-        connection.execute(f"PRAGMA {pragma}")
+    try:
+        for pragma in (
+            "synchronous = FULL",
+            "fullfsync = ON",
+            "checkpoint_fullfsync = ON",
+            "journal_size_limit = 67108864",
+        ):
+            connection.execute(f"PRAGMA {pragma}")
+    except sqlite3.Error:  # not a database
+        connection.close()
+        raise
     return connection
 
 

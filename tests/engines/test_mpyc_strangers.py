@@ -16,7 +16,7 @@ import pytest
 from tests.protocol.sessions import World
 from tpmdp.clock import now_s
 from tpmdp.engines.mpyc.network import CLAIMS_MAX, SILENT_MAX, Address, Network, _Crowd, listen
-from tpmdp.engines.mpyc.record import HELLO_BYTES, Exchange
+from tpmdp.engines.mpyc.record import HELLO_BYTES, Exchange, MpycError
 from tpmdp.errors import TpmdpError
 
 HOST, WORK = "127.0.0.1", b"w" * 32
@@ -165,6 +165,32 @@ def test_a_name_that_is_none_is_a_failed_dial_and_not_silence() -> None:
         meeting.addresses[2] = ("a..b", 7000)
         with pytest.raises(TpmdpError, match=r"waiting for party 2, party 3: whoever came for party 3 did not"):
             await meeting.connect(0, 1.5)
+        await meeting.close()
+
+    asyncio.run(meet())
+
+
+def test_an_error_that_a_third_party_passes_on_is_still_that_of_its_party() -> None:
+    async def meet() -> None:
+        meeting = Meeting()
+        await meeting.all_connect(30.0)
+        first, second, _ = meeting.networks
+
+        async def heard(count: int) -> TpmdpError:
+            for _ in range(3000):
+                if len(meeting.losses) >= count:
+                    break
+                await asyncio.sleep(0.01)
+            return meeting.losses[count - 1]
+
+        second.links[0].abort(MpycError("failed"))
+        one = await heard(1)
+        first.links[2].abort(one)  # the third hears it from the first only
+        other = await heard(2)
+        for error in (one, other):
+            assert str(error) == "party 2 ended the session because of an error on its side: ask it"
+            assert isinstance(error, MpycError)
+            assert error.culprit == 1
         await meeting.close()
 
     asyncio.run(meet())

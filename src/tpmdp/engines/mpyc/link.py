@@ -47,6 +47,7 @@ class Reason(IntEnum):
     ERROR = 0  # of its own
     LOSS = 1
     DEADLINE = 2
+    TOLD = 3  # an error of another, who said so; its own word to others may come later than ours
 
 
 class Link:
@@ -110,7 +111,7 @@ class Link:
         if isinstance(error, LateError):
             reason, who = Reason.DEADLINE, error.missing
         elif isinstance(error, MpycError) and error.culprit is not None:
-            reason, who = Reason.LOSS, (error.culprit,)
+            reason, who = Reason.TOLD if error.told else Reason.LOSS, (error.culprit,)
         body = bytes([reason]) + b"".join(index.to_bytes(4, "big") for index in who)
         with suppress(OSError, RuntimeError):
             self.tell(Kind.ABORT, body)
@@ -215,8 +216,9 @@ class Link:
         elif reason == Reason.LOSS and who:
             self._on_loss(self, MpycError(f"{name} ended the session because it lost {names}: run again", who[0]))
         else:
-            text = f"{name} ended the session because of an error on its side: ask it"
-            self._on_loss(self, MpycError(text, self.peer))
+            culprit = who[0] if reason == Reason.TOLD and who else self.peer
+            text = f"{self._name(culprit)} ended the session because of an error on its side: ask it"
+            self._on_loss(self, MpycError(text, culprit, told=True))
 
     def _lose(self, error: Exception) -> None:
         name = self._name(self.peer)

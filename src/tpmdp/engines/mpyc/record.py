@@ -33,11 +33,14 @@ HELLO_BYTES: Final = _HELLO.size
 
 
 class MpycError(TpmdpError):
-    """A session ended: a party was lost, misbehaved or failed. `culprit` is its index, if known."""
+    """A session ended: a party was lost, misbehaved or failed.
 
-    def __init__(self, message: str, culprit: int | None = None) -> None:
+    `culprit` is its index, if known; `told` says that it ended the session itself, because of an error of its own.
+    """
+
+    def __init__(self, message: str, culprit: int | None = None, *, told: bool = False) -> None:
         super().__init__(message)
-        self.culprit = culprit
+        self.culprit, self.told = culprit, told
 
 
 class LateError(DeadlineError):

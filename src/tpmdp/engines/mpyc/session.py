@@ -188,7 +188,7 @@ class _Session:
             text = f"{what}, after the result was opened: {remedy}"
             if isinstance(error, LateError):
                 raise LateError(text, error.missing) from None
-            raise MpycError(text, getattr(error, "culprit", None)) from None
+            raise MpycError(text, getattr(error, "culprit", None), told=getattr(error, "told", False)) from None
 
     async def _output(self, mpc: Any, shared: Any) -> Any:
         """Our share to the receivers, and what they make of all shares."""

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tpmdp.spec import Spec
     from tpmdp.study import Study
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 
 _HOME = {
     "calibration": ("calibrate", "delta_at", "epsilon_at", "mu_at"),

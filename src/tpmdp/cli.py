@@ -20,6 +20,7 @@ import click
 
 from tpmdp import __version__
 from tpmdp.cli_output import print_with
+from tpmdp.commands.experiment import experiment
 from tpmdp.commands.ledger import ledger
 from tpmdp.commands.query import check_query, query
 from tpmdp.commands.relay import relay
@@ -45,7 +46,7 @@ def cli() -> None:
     """
 
 
-for _command in (keygen, run, join, terms, query, check_query, relay, ledger):
+for _command in (keygen, run, join, terms, query, check_query, experiment, relay, ledger):
     cli.add_command(_command)
 
 
@@ -183,6 +184,7 @@ def main(arguments: list[str] | None = None) -> None:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         with suppress(ValueError):  # not the main thread
             signal.signal(signal.SIGINT, note_interrupt)
+            sys.unraisablehook = _tell_unless_interrupted
             for number in (signal.SIGTERM, signal.SIGHUP):
                 signal.signal(number, _stop)
     try:
@@ -237,6 +239,12 @@ def _prepare_streams() -> None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+
+
+def _tell_unless_interrupted(trouble: sys.UnraisableHookArgs) -> None:
+    """Ctrl-C in a callback that cannot raise is remembered (`was_interrupted`), and no reason for a traceback."""
+    if not isinstance(trouble.exc_value, KeyboardInterrupt):
+        sys.__unraisablehook__(trouble)
 
 
 def _fail(message: str, code: int, one_line: bool = True) -> NoReturn:

@@ -6,12 +6,18 @@ with many zeros that depends on the rest), not its numbers.
 
 from __future__ import annotations
 
+import hashlib
+import tomllib
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from tpmdp.data.source import read_table
+from tpmdp.errors import FileError, InputError
+from tpmdp.files import readable
 from tpmdp.queries.shares import Range
 from tpmdp.table import Table
 from tpmdp.validate import FloatArray
@@ -23,7 +29,10 @@ RANGES: Final = (
     Range("education", 1.0, 24.0),
     Range("income", 0.0, 200_000.0),
 )
+"""Public bounds of the five attributes; the last is what is predicted."""
 COLUMNS: Final = tuple(one.column for one in RANGES)
+_BOUNDS_FILE_MAX: Final = 1 << 20
+_COLUMNS_MAX: Final = 100
 
 
 def synthetic_adults(records: int, seed: int) -> dict[str, FloatArray]:
@@ -58,3 +67,88 @@ def read_adults(path: Path | None, records: int, seed: int) -> Table:
     whole = read_table(path, dict.fromkeys(COLUMNS, "number"))
     chosen = np.random.default_rng(seed).choice(len(whole["income"]), records, replace=False)
     return {column: whole[column][chosen] for column in COLUMNS}
+
+
+@dataclass(frozen=True)
+class People:
+    """Whose records an experiment uses: those of a file with public bounds, or a synthetic population."""
+
+    data: str | None = None
+    bounds: str | None = None
+    digest: str = ""
+    """Of the file and the bounds, so that results of other data are not taken for these."""
+    count: int | None = None
+    """How many records there are; None where as many as needed are drawn."""
+
+    @classmethod
+    def of(cls, data: Path | None, bounds: Path | None) -> People:
+        """Read and check the files.
+
+        >>> People.of(None, Path("bounds.toml"))
+        Traceback (most recent call last):
+            ...
+        tpmdp.errors.InputError: --bounds = bounds.toml is of a file of records, but there is none: give --data FILE too
+        """
+        if data is None:
+            if bounds is not None:
+                rule = "is of a file of records, but there is none"
+                raise InputError("--bounds", str(bounds), rule, "give --data FILE too")
+            return cls()
+        ranges = RANGES if bounds is None else read_bounds(bounds)
+        with readable(data, 1 << 40), data.open("rb") as stream:
+            digest = hashlib.file_digest(stream, "sha256")
+        digest.update(repr(ranges).encode())
+        found = cls(str(data.resolve()), None if bounds is None else str(bounds.resolve()), digest.hexdigest())
+        return cls(found.data, found.bounds, found.digest, len(found.records(0, 0)))
+
+    @property
+    def ranges(self) -> tuple[Range, ...]:
+        """The public bounds, the target last."""
+        return RANGES if self.bounds is None else read_bounds(Path(self.bounds))
+
+    def records(self, seed: int, synthetic: int) -> FloatArray:
+        """All people with every attribute scaled to [-1, 1]; of a synthetic population so many.
+
+        >>> People().records(1, 1000).shape
+        (1000, 5)
+        """
+        return _records(self, 0 if self.data else seed, 0 if self.data else synthetic)
+
+
+@lru_cache(maxsize=1)
+def _records(people: People, seed: int, synthetic: int) -> FloatArray:
+    """Kept, as every point of an experiment needs them."""
+    ranges = people.ranges
+    table: Table
+    if people.data is None:
+        table = synthetic_adults(synthetic, seed)
+    else:
+        table = read_table(Path(people.data), dict.fromkeys([one.column for one in ranges], "number"))
+    return np.column_stack([2 * one.shares(table) for one in ranges])
+
+
+def read_bounds(path: Path) -> tuple[Range, ...]:
+    """Public bounds from a TOML file with a line `column = [low, high]` for each, the target last.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "bounds.toml"
+    ...     _ = file.write_text("age = [18, 96]\\nincome = [0, 200000]\\n")
+    ...     [one.column for one in read_bounds(file)]
+    ['age', 'income']
+    """
+    with readable(path, _BOUNDS_FILE_MAX):
+        try:
+            found = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise FileError(path, f"is not TOML ({error})", "write lines such as age = [18, 96]") from None
+    if not 2 <= len(found) <= _COLUMNS_MAX:
+        rule = f"has bounds of {len(found)} columns, not of 2 to {_COLUMNS_MAX}"
+        raise FileError(path, rule, "give the columns to predict from, then the one to predict")
+    ranges = []
+    for column, value in found.items():
+        pair = value if isinstance(value, list) and len(value) == 2 else [None]
+        if any(isinstance(one, bool) or not isinstance(one, int | float) for one in pair):
+            raise InputError(f"bounds of {column}", value, "must be two numbers", "write [low, high]")
+        ranges.append(Range(column, *pair))
+    return tuple(ranges)

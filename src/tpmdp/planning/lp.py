@@ -97,13 +97,17 @@ def solve_enumerated(
         return LpSolution(np.zeros(len(need)), 0.0, len(bound))
     scale = float(bound.max())
     matrix = sparse.csr_matrix(honest.astype(np.float64))
-    solve = _solve_gurobi if solver == "gurobi" else _solve_highs
+    solve = solve_with_gurobi if solver == "gurobi" else solve_with_highs
     variance = solve(matrix, bound / scale) * scale
     return LpSolution(variance, float(variance.sum()), len(bound))
 
 
-def _solve_highs(matrix: Any, bound: FloatArray) -> FloatArray:
-    """Least sum of x >= 0 with matrix @ x >= bound."""
+def solve_with_highs(matrix: Any, bound: FloatArray) -> FloatArray:
+    """Least sum of x >= 0 with matrix @ x >= bound, by HiGHS.
+
+    >>> solve_with_highs(sparse.csr_matrix([[1.0, 1.0], [0.0, 1.0]]), np.array([3.0, 1.0])).sum()
+    np.float64(3.0)
+    """
     result = _highs(np.ones(matrix.shape[1]), A_ub=-matrix, b_ub=-bound, bounds=(0, None))
     solution: FloatArray = result.x
     return solution
@@ -118,7 +122,7 @@ def _highs(objective: FloatArray, **program: Any) -> Any:
     return result
 
 
-def _solve_gurobi(matrix: Any, bound: FloatArray) -> FloatArray:
+def solve_with_gurobi(matrix: Any, bound: FloatArray) -> FloatArray:
     """The same by Gurobi; its package comes with a licence for small problems."""
     try:
         import gurobipy

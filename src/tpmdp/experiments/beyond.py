@@ -1,0 +1,85 @@
+"""Tables for what the paper does not ask: the price of a threshold, one party that relaxes, protection enjoyed."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from tpmdp.experiments.consortium import COMPARED, PAPER_PARTIES, SIZES
+from tpmdp.experiments.job import Row
+from tpmdp.experiments.results import Results
+from tpmdp.experiments.summary import column
+
+FACTORS: Final = (2.0, 5.0, 10.0)
+
+
+def price_table(results: Results) -> list[Row]:
+    """Error over that of a trusted curator, for a few thresholds: the median over draws of budgets."""
+    found = {
+        (row["parties"], row["receivers"], row["threshold"], row["mechanism"]): row
+        for row in results.consortium
+        if row["panel"] == "price"
+    }
+    rows: list[Row] = []
+    for size in SIZES:
+        for threshold in dict.fromkeys((1, size // 4 or 1, size // 2, size - 1)):
+            key = (float(size), "all", threshold)
+            if (*key, "G") in found:
+                row: Row = {"n": size, "t": threshold}
+                row |= {name: _times(found[(*key, name)]["median"]) for name in ("G", "TMDP", "non-thre")}
+                row["G, one receiver"] = _times(found[(float(size), "one", threshold, "G")]["median"])
+                rows.append(row)
+    return rows
+
+
+def _times(value: object) -> str:
+    return f"{float(str(value)):.2f}"
+
+
+def relax_table(results: Results) -> list[Row]:
+    """Error left when one party of ten multiplies its epsilon."""
+    found = {
+        (row["who"], row["factor"], row["mechanism"]): row for row in results.consortium if row["panel"] == "relax"
+    }
+    rows: list[Row] = []
+    for who in ("strictest", "middle"):
+        for name in COMPARED:
+            if (who, FACTORS[0], name) in found:
+                row: Row = {"who relaxes": who, "mechanism": name}
+                row |= {f"epsilon x {factor:g}": _percent(found[(who, factor, name)]["median"]) for factor in FACTORS}
+                rows.append(row)
+    return rows
+
+
+def _percent(value: object) -> str:
+    return f"{100 * float(str(value)):.0f} %"
+
+
+def enjoyed_table(results: Results) -> list[Row]:
+    """How many times stronger protection is than asked, in epsilon, for three groups of parties."""
+    rows: list[Row] = []
+    for size in (20, PAPER_PARTIES):
+        for name in COMPARED:
+            some = [
+                row
+                for row in results.consortium_rows
+                if row["panel"] == "enjoyed" and row["x"] == size and row["mechanism"] == name
+            ]
+            if not some:
+                continue
+            asked, given = column(some, "asked"), column(some, "enjoyed")
+            gain = asked / np.maximum(given, 1e-300)
+            liberal = asked >= np.quantile(asked, 0.9)
+            rows.append(
+                {
+                    "n": size,
+                    "mechanism": name,
+                    "asked, median": f"{np.median(asked):.3g}",
+                    "enjoyed, median": f"{np.median(given):.3g}",
+                    "gain, median": f"{np.median(gain):.1f}",
+                    "gain, most liberal tenth": f"{np.median(gain[liberal]):.1f}",
+                    "get twice or more": _percent(np.mean(gain >= 2)),
+                }
+            )
+    return rows

@@ -1,0 +1,141 @@
+"""Run experiments, keep their results as tidy files, and say what they rest on."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import scipy
+
+from tpmdp import __version__
+from tpmdp.experiments import agreement, consortium, count, efficiency, regression
+from tpmdp.experiments.job import RECIPE, Job, Row
+from tpmdp.experiments.population import People
+from tpmdp.experiments.results import Results
+from tpmdp.experiments.runner import Backend, Run, run_jobs
+from tpmdp.experiments.summary import write_rows
+from tpmdp.files import replacing
+from tpmdp.progress import Progress
+
+SEED: Final = 2024
+EXPERIMENTS: Final = ("count", "regression", "consortium", "agreement", "efficiency")
+"""In the order in which they run: what is timed comes last, alone."""
+GROUPS: Final = {
+    "count": ("count", "agreement"),
+    "regression": ("regression",),
+    "efficiency": ("efficiency",),
+    "consortium": ("consortium",),
+    "all": EXPERIMENTS,
+}
+RUNS: Final[dict[str, Run]] = {
+    "count": count.run,
+    "regression": regression.run,
+    "consortium": consortium.run,
+    "agreement": agreement.run,
+    "efficiency": efficiency.run,
+}
+Stage = Callable[[str], Any]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What to run, on what, and where."""
+
+    what: str
+    quick: bool = False
+    seed: int = SEED
+    people: People = field(default_factory=People)
+    backend: Backend = field(default_factory=Backend)
+
+    def jobs(self, name: str) -> list[Job]:
+        """The jobs of an experiment.
+
+        >>> len(Evaluation("count", quick=True).jobs("count")) > 10
+        True
+        """
+        if name == "regression":
+            return regression.jobs(self.quick, self.seed, self.people)
+        modules = {"count": count, "consortium": consortium, "agreement": agreement, "efficiency": efficiency}
+        return modules[name].jobs(self.quick, self.seed)  # type: ignore[no-any-return]
+
+    @property
+    def left_out(self) -> list[int]:
+        """Numbers of parties for which the file has too few people."""
+        points = (regression.QUICK if self.quick else regression.PANELS)["parties"]
+        have = self.people.count
+        return [int(x) for x in points if have is not None and regression.people_needed(int(x)) > have]
+
+    def manifest(self) -> dict[str, Any]:
+        """All that the results depend on, without a path of this machine.
+
+        >>> Evaluation("count").manifest()["seed"]
+        2024
+        """
+        people = self.people
+        return {
+            "experiments": list(GROUPS[self.what]),
+            "quick": self.quick,
+            "seed": self.seed,
+            "recipe": RECIPE,
+            "data": None if people.data is None else Path(people.data).name,
+            "data_sha256": people.digest or None,
+            "records": people.count,
+            "bounds": {one.column: [one.low, one.high] for one in people.ranges},
+            "backend": self.backend.name,
+            "versions": {
+                "tpmdp": __version__,
+                "python": platform.python_version(),
+                "numpy": np.__version__,
+                "scipy": scipy.__version__,
+            },
+        }
+
+
+@contextmanager
+def _quiet(name: str) -> Iterator[Progress]:
+    del name
+    yield _ignore
+
+
+def _ignore(done: int, total: int) -> None:
+    del done, total
+
+
+def evaluate(evaluation: Evaluation, out: Path, stage: Stage = _quiet) -> Results:
+    """Run all that is missing, write `NAME.csv` for each experiment and `run.json`, and give the results.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     made = Evaluation("consortium", quick=True, backend=Backend(workers=1))
+    ...     found = evaluate(made, Path(folder))
+    ...     len(found.consortium) > 100, sorted(path.name for path in Path(folder).iterdir())
+    (True, ['consortium.csv', 'consortium_points.csv', 'parts', 'run.json'])
+    """
+    rows: dict[str, list[Row]] = {}
+    for name in GROUPS[evaluation.what]:
+        here = Backend(workers=1) if name == "efficiency" else evaluation.backend  # timed: one after another
+        if name == "agreement":
+            here = Backend(workers=evaluation.backend.workers)  # starts processes of its own
+        with stage(name) as progress:
+            rows[name] = run_jobs(evaluation.jobs(name), RUNS[name], out / "parts", here, progress)
+    results = Results(**{f"{name}_rows": found for name, found in rows.items()})
+    points = {
+        "count": results.count.points,
+        "regression": results.regression.points,
+        "consortium": results.consortium,
+        "agreement": results.agreement,
+        "efficiency": [],
+    }
+    for name, found in rows.items():
+        write_rows(out / f"{name}.csv", found)
+        if points[name]:
+            write_rows(out / f"{name}_points.csv", points[name])
+    with replacing(out / "run.json") as file:
+        file.write_text(json.dumps(evaluation.manifest(), indent=1) + "\n", encoding="utf-8")
+    return results

@@ -1,0 +1,215 @@
+"""The report of an evaluation: claims, figures, and the numbers behind them, as a Markdown page and as a table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tpmdp.experiments.all_claims import CLAIMS
+from tpmdp.experiments.beyond import enjoyed_table, price_table, relax_table
+from tpmdp.experiments.claims import WORDS, Claim, Finding, Verdict
+from tpmdp.experiments.efficiency import complexity
+from tpmdp.experiments.evaluation import Evaluation
+from tpmdp.experiments.figures import draw_consortium, draw_count, draw_efficiency, draw_regression, draw_telling
+from tpmdp.experiments.job import Row
+from tpmdp.experiments.results import Results
+from tpmdp.files import replacing
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Judged = Sequence[tuple[Claim, Finding]]
+_STYLES: Final = {Verdict.HOLDS: "green", Verdict.FAILS: "red", Verdict.DEPENDS: "yellow", Verdict.UNKNOWN: "dim"}
+
+
+def judge(results: Results) -> Judged:
+    """Every claim with its finding; those of experiments that were not run are left out.
+
+    >>> judge(Results())
+    []
+    """
+    run = {
+        "count": results.count_rows,
+        "regression": results.regression_rows,
+        "efficiency": results.efficiency_rows,
+    }
+    return [(claim, claim.finding(results)) for name, claims in CLAIMS.items() if run[name] for claim in claims]
+
+
+def draw_all(results: Results, folder: Path) -> list[Path]:
+    """Every figure for which there are results."""
+    folder.mkdir(parents=True, exist_ok=True)
+    made: list[Path] = []
+    if results.count_rows:
+        draw_count(results.count.points, made_path(made, folder, "count"))
+    if results.regression_rows:
+        draw_regression(results.regression.points, made_path(made, folder, "regression"))
+    if results.efficiency_rows:
+        draw_efficiency(results.efficiency_rows, made_path(made, folder, "efficiency"))
+    if results.consortium_rows:
+        draw_consortium(results.consortium, results.consortium_rows, made_path(made, folder, "consortium"))
+    if results.count_rows and results.consortium_rows:
+        draw_telling(results.count.points, results.consortium_rows, made_path(made, folder, "telling"))
+    return made
+
+
+def made_path(made: list[Path], folder: Path, name: str) -> Path:
+    """The path of a figure, which is noted.
+
+    >>> made = []
+    >>> made_path(made, Path("out"), "count").as_posix(), len(made)
+    ('out/count.svg', 1)
+    """
+    made.append(folder / f"{name}.svg")
+    return made[-1]
+
+
+def write_report(evaluation: Evaluation, results: Results, path: Path) -> list[Path]:
+    """The page, and its pictures in a folder of the same name beside it; all files that were written."""
+    pictures = draw_all(results, path.with_suffix(""))
+    with replacing(path) as file:
+        file.write_text("\n".join(_page(evaluation, results, path, pictures)) + "\n", encoding="utf-8")
+    return [path, *pictures]
+
+
+def _page(evaluation: Evaluation, results: Results, path: Path, pictures: Sequence[Path]) -> list[str]:
+    lines = ["# The paper's evaluation, reproduced", "", *_about(evaluation), ""]
+    judged = judge(results)
+    if judged:
+        lines += ["## Claims", "", f"What words mean here: {WORDS}.", "", *_claims(judged), ""]
+    captions = {
+        "count": ("## Count", "Error of a count (RMSE) with 95 % bands; defaults n = 1000, t = 500, density 0.15."),
+        "regression": ("## Linear regression", "Error of a prediction, income scaled to [-1, 1], with 95 % bands."),
+        "efficiency": ("## Efficiency", "Time and peak memory of a plan; crosses mark a limit that was reached."),
+        "consortium": ("## Beyond the figures", "Consortia of 5 to 50 parties; protection in the paper's setting."),
+    }
+    tables = {
+        "efficiency": _complexity(results) if results.efficiency_rows else [],
+        "consortium": _beyond(results) if results.consortium_rows else [],
+    }
+    for picture in pictures:
+        if picture.stem in captions:
+            title, caption = captions[picture.stem]
+            link = f"{path.with_suffix('').name}/{picture.name}"
+            lines += [title, "", f"![{caption}]({link})", "", caption, ""]
+            for table in tables.get(picture.stem, []):
+                lines += [*table, ""]
+    if results.agreement:
+        lines += ["## Simulation and the real protocol", "", *_agreement(results), ""]
+    return lines[:-1]
+
+
+def _about(evaluation: Evaluation) -> list[str]:
+    """How the page was made."""
+    made = evaluation.manifest()
+    versions = ", ".join(f"{name} {version}" for name, version in made["versions"].items())
+    source = "a synthetic population"
+    if made["data"]:
+        source = f"`{made['data']}` ({made['records']:,} records, SHA-256 {made['data_sha256'][:12]})"
+    bounds = ", ".join(f"{name} [{low:g}, {high:g}]" for name, (low, high) in made["bounds"].items())
+    lines = [
+        f"Written by `tpmdp experiment {evaluation.what}{' --quick' if evaluation.quick else ''}` "
+        f"with seed {made['seed']}; {versions}. Do not edit: run `make figures`.",
+    ]
+    if evaluation.quick:
+        lines += ["", "**A quick run: few points and repetitions. Claims need the full one.**"]
+    if "regression" in made["experiments"]:
+        lines += ["", f"Regression data: {source}. Public bounds, values outside clipped: {bounds}."]
+        if evaluation.left_out:
+            lines += [f"Left out, as the file has too few records: n = {', '.join(map(str, evaluation.left_out))}."]
+    return lines
+
+
+def _claims(judged: Judged) -> list[str]:
+    counts = Counter(finding.verdict for _, finding in judged)
+    words = {Verdict.HOLDS: "hold", Verdict.FAILS: "do not hold", Verdict.DEPENDS: "depend on the setting"}
+    told = [f"{counts[verdict]} {words.get(verdict, verdict.value)}" for verdict in Verdict if counts[verdict]]
+    lines = [f"Of {len(judged)} claims " + ", ".join(told) + ".", ""]
+    rows: list[Row] = []
+    notes = []
+    for number, (claim, finding) in enumerate(judged, 1):
+        mark = ""
+        if claim.why and finding.verdict in (Verdict.FAILS, Verdict.DEPENDS):
+            mark = f" (note {number})"
+            notes.append(f"- **Note {number}.** {claim.why}")
+        row: Row = {"": number, "where": claim.where, "claim": claim.text, "measured": finding.measured}
+        rows.append({**row, "verdict": f"**{finding.verdict.value}**{mark}"})
+    return [*lines, *_table(rows), *([""] if notes else []), *notes]
+
+
+def _complexity(results: Results) -> list[list[str]]:
+    names = {
+        "what": "program",
+        "paper_space": "space, paper",
+        "measured_space": "space, measured",
+        "paper_time": "time, paper",
+        "measured_time": "time, measured",
+        "over": "measured over",
+    }
+    rows: list[Row] = [{names[key]: row[key] for key in names} for row in complexity(results.efficiency_rows)]
+    text = (
+        "The paper writes a row for each coalition and honest party. One row a coalition, with the largest need, says "
+        "the same and is what was measured: a power of n less. A solver may use up to 8 GiB and 90 seconds a point."
+    )
+    return [[text], _table(rows)]
+
+
+def _beyond(results: Results) -> list[list[str]]:
+    return [
+        ["**The price of a threshold**: error over that of a trusted curator, all receive, median of budgets drawn."],
+        _table(price_table(results)),
+        ["**One of ten parties relaxes**: error left, of a count at t = 5."],
+        _table(relax_table(results)),
+        ["**Protection enjoyed**: epsilon asked over epsilon enjoyed at the same delta, t = n/2."],
+        _table(enjoyed_table(results)),
+    ]
+
+
+def _agreement(results: Results) -> list[str]:
+    rows: list[Row] = [
+        {
+            "engine": row["engine"],
+            "sum": row["problem"],
+            "n": row["parties"],
+            "t": row["threshold"],
+            "sessions": row["sessions"],
+            "error over the simulated mechanism's": f"{float(row['ratio'] or 0):.3f}",
+            "95 % interval": f"{float(row['low'] or 0):.3f} to {float(row['high'] or 0):.3f}",
+        }
+        for row in results.agreement
+    ]
+    text = (
+        "Sessions with keys, masks and exact noise on a grid; `relay` runs every party in a process of its own over "
+        "HTTP. Noise comes from the system, so these numbers change from run to run. A ratio of 1 is agreement; the "
+        "grid may add a few per cent."
+    )
+    return [text, "", *_table(rows)]
+
+
+def _table(rows: Sequence[Row]) -> list[str]:
+    """Rows as Markdown."""
+    if not rows:
+        return []
+    names = list(rows[0])
+    lines = ["| " + " | ".join(names) + " |", "|" + " --- |" * len(names)]
+    for row in rows:
+        cells = [str(row[name]).replace("|", "\\|") for name in names]
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
+def print_claims(judged: Judged, console: Console) -> None:
+    """The claims as a table on the terminal."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title="Claims of the paper", title_justify="left", show_lines=False)
+    for name, ratio in (("where", 2), ("claim", 4), ("measured", 5)):
+        table.add_column(name, ratio=ratio)
+    table.add_column("verdict", no_wrap=True)
+    for claim, finding in judged:
+        verdict = Text(finding.verdict.value, style=_STYLES[finding.verdict])
+        table.add_row(claim.where, claim.text, finding.measured, verdict)
+    console.print(table)

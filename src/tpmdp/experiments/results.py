@@ -1,0 +1,128 @@
+"""What was measured, as claims ask for it: errors at points, intervals, ratios, paired comparisons."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tpmdp.experiments.job import Row
+from tpmdp.experiments.summary import (
+    agreement_points,
+    column,
+    consortium_points,
+    count_points,
+    grouped,
+    mean_interval,
+    regression_points,
+)
+
+
+class NotMeasured(LookupError):
+    """A point that a claim needs was not run."""
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Points of panels: the error of each mechanism against x."""
+
+    points: Sequence[Row]
+    default_key: str = "rmse"
+
+    def xs(self, panel: str) -> list[float]:
+        """Where the panel was measured.
+
+        >>> Curves([{"panel": "a", "x": 2.0, "mechanism": "G"}, {"panel": "a", "x": 1.0, "mechanism": "G"}]).xs("a")
+        [1.0, 2.0]
+        """
+        return sorted({float(point["x"] or 0) for point in self.points if point["panel"] == panel})
+
+    def at(self, panel: str, x: float, mechanism: str, key: str | None = None) -> float:
+        """A number of a point.
+
+        >>> Curves([{"panel": "a", "x": 1.0, "mechanism": "G", "rmse": 3.0}]).at("a", 1.0, "G")
+        3.0
+        """
+        for point in self.points:
+            if point["panel"] == panel and point["x"] == x and point["mechanism"] == mechanism:
+                return float(point[key or self.default_key] or 0.0)
+        raise NotMeasured(panel, x, mechanism)
+
+    def ratio(self, panel: str, x: float, above: str, below: str) -> float:
+        """How many times larger one mechanism's error is than another's."""
+        return self.at(panel, x, above) / self.at(panel, x, below)
+
+    def apart(self, panel: str, x: float, worse: str, better: str) -> bool:
+        """Whether the simulated 95 % intervals do not overlap, the worse above the better."""
+        return self.at(panel, x, worse, "low") > self.at(panel, x, better, "high")
+
+    def rises(self, panel: str, before: float, after: float, mechanism: str) -> bool:
+        """Whether a mechanism's error is larger at one point than at another, beyond the 95 % intervals."""
+        return self.at(panel, after, mechanism, "low") > self.at(panel, before, mechanism, "high")
+
+
+@dataclass(frozen=True)
+class Results:
+    """All rows that were measured; what was not is empty."""
+
+    count_rows: Sequence[Row] = ()
+    regression_rows: Sequence[Row] = ()
+    efficiency_rows: Sequence[Row] = ()
+    consortium_rows: Sequence[Row] = ()
+    agreement_rows: Sequence[Row] = ()
+    count: Curves = field(init=False)
+    """Computed errors of the count (`expected`), and simulated ones with their intervals (`rmse`, `low`, `high`)."""
+    regression: Curves = field(init=False)
+    consortium: Sequence[Row] = field(init=False)
+    agreement: Sequence[Row] = field(init=False)
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        put(self, "count", Curves(count_points(self.count_rows), "expected"))
+        put(self, "regression", Curves(regression_points(self.regression_rows)))
+        put(self, "consortium", consortium_points(self.consortium_rows))
+        put(self, "agreement", agreement_points(self.agreement_rows))
+
+    def difference(self, panel: str, x: float, one: str, other: str) -> tuple[float, float, float]:
+        """Prediction error of one mechanism less that of another on the same folds: mean and 95 % interval."""
+        here = [row for row in self.regression_rows if row["panel"] == panel and row["x"] == x]
+        if not here:
+            raise NotMeasured(panel, x)
+        by_mechanism = {
+            name: np.array(
+                [
+                    column(folds, "error").mean()
+                    for folds in grouped([row for row in here if row["mechanism"] == name], "run").values()
+                ]
+            )
+            for name in (one, other)
+        }
+        return mean_interval(by_mechanism[one] - by_mechanism[other])
+
+
+def slope(xs: Iterable[float], ys: Iterable[float]) -> float:
+    """The exponent of the power law that fits best: the slope on logarithmic axes.
+
+    >>> round(slope([1, 10, 100], [2, 20, 200]), 6)
+    1.0
+    """
+    xs, ys = list(xs), list(ys)
+    if len(xs) < 2:
+        raise NotMeasured("a slope needs two points")
+    pairs = [(math.log(x), math.log(y)) for x, y in zip(xs, ys, strict=True)]
+    return float(np.polyfit([x for x, _ in pairs], [y for _, y in pairs], 1)[0])
+
+
+def linearity(xs: Sequence[float], ys: Sequence[float]) -> float:
+    """How much of the variation a straight line explains (R squared).
+
+    >>> linearity([0.0, 1.0, 2.0], [1.0, 3.0, 5.0])
+    1.0
+    """
+    if len(xs) < 3:
+        raise NotMeasured("a line through less than three points")
+    line = np.polyval(np.polyfit(xs, ys, 1), xs)
+    spread = float(np.sum((np.array(ys) - np.mean(ys)) ** 2))
+    return round(1.0 - float(np.sum((np.array(ys) - line) ** 2)) / spread, 9) if spread else 1.0

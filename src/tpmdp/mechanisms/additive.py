@@ -1,0 +1,111 @@
+"""Mechanisms that add Gaussian noise to the true sum: G, TMDP, non-thre, MIN, and no noise at all."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import numpy as np
+
+from tpmdp.calibration import epsilon_at
+from tpmdp.exact import exact_sum, to_float
+from tpmdp.mechanisms.base import Mechanism, Setting
+from tpmdp.planning.closed_form import optimal_variance
+from tpmdp.planning.coalition import worst_coalitions
+from tpmdp.validate import FloatArray
+
+
+def _enjoyed(setting: Setting, honest: FloatArray) -> FloatArray:
+    """The epsilon of each party when so much noise is unknown to its worst coalition."""
+    spec = setting.spec
+    epsilon = epsilon_at(np.sqrt(honest), spec.delta, spec.sensitivity)
+    # The need is proven enough for the budget, so where it is met the budget itself is a valid bound.
+    return np.asarray(np.where(honest >= setting.need, np.minimum(epsilon, spec.epsilon), epsilon), dtype=np.float64)
+
+
+class Shared(Mechanism):
+    """Noise in shares: every party adds some, and a coalition knows its own."""
+
+    trust = "no more than the threshold collude"
+
+    @abstractmethod
+    def variance(self, setting: Setting) -> FloatArray:
+        """The noise of each party."""
+
+    def noise(self, setting: Setting) -> float:
+        """All parties' noise together."""
+        return to_float(exact_sum(self.variance(setting)))
+
+    def enjoyed(self, setting: Setting) -> FloatArray:
+        """Against the coalition that knows most of the noise."""
+        spec = setting.spec
+        return _enjoyed(
+            setting, worst_coalitions(self.variance(setting), spec.threshold, spec.receivers).honest_variance
+        )
+
+
+class Optimal(Shared):
+    """G, the mechanism of the paper and of this package.
+
+    >>> from tpmdp.spec import Spec
+    >>> round(Optimal().noise(Setting.of(Spec(epsilon=[0.5, 1, 2], delta=1e-6, threshold=1))), 2)
+    73.85
+    """
+
+    name = "G"
+    meaning = "the optimal plan"
+
+    def variance(self, setting: Setting) -> FloatArray:
+        """The plan of least total noise."""
+        return optimal_variance(setting.need, setting.threshold, setting.spec.receivers)[0]
+
+
+class SameBudget(Shared):
+    """TMDP (Beimel et al.): everybody's need is replaced by the largest."""
+
+    name = "TMDP"
+    meaning = "one budget for all: the strictest"
+
+    def variance(self, setting: Setting) -> FloatArray:
+        """The plan for the largest need of all."""
+        strictest = np.full(setting.spec.count, setting.need.max())
+        return optimal_variance(strictest, setting.threshold, setting.spec.receivers)[0]
+
+
+class AnyCoalition(Shared):
+    """non-thre: the plan against any number of colluders."""
+
+    name = "non-thre"
+    meaning = "all others may collude"
+    trust = "nobody"
+
+    def variance(self, setting: Setting) -> FloatArray:
+        """The plan at threshold n - 1."""
+        return optimal_variance(setting.need, setting.spec.count - 1, setting.spec.receivers)[0]
+
+
+class TrustedCurator(Mechanism):
+    """MIN: a curator sees all inputs and adds once the noise that the strictest party needs."""
+
+    name = "MIN"
+    meaning = "a trusted curator"
+    trust = "a curator who sees every input"
+
+    def noise(self, setting: Setting) -> float:
+        """The largest need."""
+        return float(setting.need.max())
+
+    def enjoyed(self, setting: Setting) -> FloatArray:
+        """Nobody knows any of the noise."""
+        return _enjoyed(setting, np.full(setting.spec.count, self.noise(setting)))
+
+
+class NonPrivate(Mechanism):
+    """non-pri: the exact sum."""
+
+    name = "non-pri"
+    meaning = "no noise"
+    trust = "everybody who sees the answer"
+
+    def enjoyed(self, setting: Setting) -> FloatArray:
+        """No protection."""
+        return np.full(setting.spec.count, np.inf)

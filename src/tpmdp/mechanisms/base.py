@@ -1,0 +1,122 @@
+"""One interface for every mechanism: who must be trusted, the noise, the release, its error, the protection."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from tpmdp.errors import InputError
+from tpmdp.mechanisms.problem import Error, Problem
+from tpmdp.planning.plan import needs
+from tpmdp.spec import Spec
+from tpmdp.validate import BoolArray, FloatArray, IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """Budgets, threshold and receivers, and the variance each party needs: computed once, shared by mechanisms."""
+
+    spec: Spec
+    need: FloatArray
+
+    @classmethod
+    def of(cls, spec: Spec) -> Setting:
+        """Calibrate each party's need.
+
+        >>> Setting.of(Spec(epsilon=[0.5, 1.0], delta=1e-6, threshold=1)).need.round(1)
+        array([64.9, 17.8])
+        """
+        if not spec.common_threshold:
+            rule = "differs between parties, which the baselines do not know"
+            raise InputError("threshold", "personal", rule, "give one threshold for all")
+        return cls(spec, needs(spec))
+
+    def part(self, chosen: IntArray | BoolArray, threshold: int) -> Setting:
+        """The same for some of the parties, with a threshold of their own.
+
+        >>> Setting.of(Spec(epsilon=[0.5, 1.0, 2.0], delta=1e-6, threshold=1)).part(np.array([0, 2]), 0).spec.count
+        2
+        """
+        spec = self.spec
+        part = Spec(
+            epsilon=spec.epsilon[chosen],
+            delta=spec.delta[chosen],
+            sensitivity=spec.sensitivity[chosen],
+            threshold=threshold,
+            receivers=spec.receivers[chosen],
+        )
+        return Setting(part, self.need[chosen])
+
+    @property
+    def threshold(self) -> int:
+        """How many may collude."""
+        assert isinstance(self.spec.threshold, int)  # checked in `of`
+        return self.spec.threshold
+
+
+class Mechanism(ABC):
+    """A way to release a sum of parties' inputs under their budgets."""
+
+    name: ClassVar[str]
+    """As in the paper."""
+    meaning: ClassVar[str]
+    trust: ClassVar[str]
+    """Whom a party must trust with its input."""
+
+    def noise(self, setting: Setting) -> float:
+        """Variance of the noise that is added to each coordinate of the sum, beside what is done to inputs."""
+        del setting
+        return 0.0
+
+    def release(
+        self, setting: Setting, problem: Problem, random: np.random.Generator, repetitions: int = 1
+    ) -> FloatArray:
+        """Released sums, one a row. A simulation, with floating-point noise: never for real data."""
+        check_fit(setting, problem)
+        if repetitions < 1:
+            raise InputError("repetitions", repetitions, "must be at least 1", "ask for one or more")
+        deviation = np.sqrt(self.noise(setting))
+        sums = np.stack([self._sum(setting, problem, random) for _ in range(repetitions)])
+        return np.asarray(sums + deviation * random.normal(size=sums.shape), dtype=np.float64)
+
+    def error(self, setting: Setting, problem: Problem) -> Error:
+        """How a released sum differs from the true one, computed, not simulated."""
+        check_fit(setting, problem)
+        own = self._error(setting, problem)
+        return Error(own.bias, own.variance + self.noise(setting))
+
+    @abstractmethod
+    def enjoyed(self, setting: Setting) -> FloatArray:
+        """The epsilon, at its own delta, that each party is promised against every coalition of the setting."""
+
+    def _sum(self, setting: Setting, problem: Problem, random: np.random.Generator) -> FloatArray:
+        """The sum before noise is added; random where inputs are."""
+        del setting, random
+        return problem.total
+
+    def _error(self, setting: Setting, problem: Problem) -> Error:
+        """The error of `_sum`."""
+        del setting
+        return Error(np.zeros_like(problem.total), np.zeros_like(problem.total))
+
+
+def check_fit(setting: Setting, problem: Problem) -> None:
+    """Refuse budgets that are for other inputs: too few parties, or noise for a smaller sensitivity.
+
+    >>> from tpmdp.mechanisms.problem import Count
+    >>> check_fit(Setting.of(Spec(epsilon=[1, 1], delta=1e-6, threshold=1, sensitivity=0.5)), Count([0, 1]))
+    Traceback (most recent call last):
+        ...
+    tpmdp.errors.InputError: sensitivity = 0.5 is less than that of the problem (1): calibrate for that
+    """
+    spec = setting.spec
+    if spec.count != problem.count:
+        rule = f"are not one for each input ({problem.count})"
+        raise InputError("budgets", spec.count, rule, "give as many budgets as inputs")
+    smallest = float(spec.sensitivity.min())
+    if smallest < problem.sensitivity:
+        rule = f"is less than that of the problem ({problem.sensitivity:.6g})"
+        raise InputError("sensitivity", smallest, rule, "calibrate for that")

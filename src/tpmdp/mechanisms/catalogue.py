@@ -1,0 +1,16 @@
+"""All mechanisms, in the order in which they are shown."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tpmdp.mechanisms.additive import AnyCoalition, NonPrivate, Optimal, SameBudget, TrustedCurator
+from tpmdp.mechanisms.base import Mechanism
+from tpmdp.mechanisms.local import Local
+from tpmdp.mechanisms.sample import Sample
+
+MECHANISMS: Final[dict[str, Mechanism]] = {
+    one.name: one
+    for one in (Optimal(), SameBudget(), AnyCoalition(), TrustedCurator(), Sample(), Local(), NonPrivate())
+}
+"""By their names in the paper."""

@@ -1,0 +1,201 @@
+"""What mechanisms are compared on: every party holds one input, and the sum of a vector of each is asked for."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tpmdp.calibration import calibrate
+from tpmdp.errors import InputError
+from tpmdp.validate import FloatArray
+
+ROOT_2: Final = math.sqrt(2.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Error:
+    """How a released sum differs from the true one, on average and in variance, for each coordinate."""
+
+    bias: FloatArray
+    variance: FloatArray
+
+    @property
+    def rmse(self) -> FloatArray:
+        """Root mean squared error of each coordinate.
+
+        >>> Error(np.array([3.0]), np.array([16.0])).rmse
+        array([5.])
+        """
+        return np.asarray(np.sqrt(self.bias**2 + self.variance), dtype=np.float64)
+
+
+class Problem(ABC):
+    """The inputs of all parties, and which sum over them is asked for."""
+
+    count: int
+    """How many parties."""
+
+    @property
+    @abstractmethod
+    def sensitivity(self) -> float:
+        """How much the sum can change (L2) when one party's input is replaced by any other, or left out."""
+
+    @abstractmethod
+    def weighted(self, weights: FloatArray) -> FloatArray:
+        """The sum of each party's vector times its weight."""
+
+    @abstractmethod
+    def weighted_squares(self, weights: FloatArray) -> FloatArray:
+        """The sum of the squares of each party's vector, times its weight: for variances."""
+
+    @abstractmethod
+    def local(self, epsilon: FloatArray, delta: FloatArray, random: np.random.Generator) -> FloatArray:
+        """The sum as it is estimated when each party perturbs its input by itself."""
+
+    @abstractmethod
+    def local_error(self, epsilon: FloatArray, delta: FloatArray) -> Error:
+        """The error of `local`."""
+
+    @cached_property
+    def total(self) -> FloatArray:
+        """The true sum."""
+        return self.weighted(np.ones(self.count))
+
+
+def _numbers(field: str, values: ArrayLike, rule: str, remedy: str) -> FloatArray:
+    """Real numbers as they are, or an error that does not show them."""
+    try:
+        found = np.asarray(values)
+    except (ValueError, TypeError):
+        found = np.asarray(None)
+    if isinstance(values, np.ma.MaskedArray) or found.dtype.kind not in "fiub":
+        raise InputError(field, "(not shown)", rule, remedy)
+    return found.astype(np.float64, copy=False)
+
+
+class Count(Problem):
+    """Each party holds a 0 or a 1; how many hold a 1? Locally: randomised response (Kairouz et al. 2015).
+
+    >>> Count([1, 0, 1]).total
+    array([2.])
+    """
+
+    sensitivity = 1.0
+
+    def __init__(self, bits: ArrayLike) -> None:
+        self._bits = _numbers("bits", bits, "must be 0 or 1, one a party", "give a list of zeros and ones")
+        if self._bits.ndim != 1 or not np.isin(self._bits, (0.0, 1.0)).all():
+            raise InputError("bits", "(not shown)", "must be 0 or 1, one a party", "give a list of zeros and ones")
+        self.count = len(self._bits)
+
+    def weighted(self, weights: FloatArray) -> FloatArray:
+        """The sum of weights of parties that hold a 1."""
+        return np.array([weights @ self._bits])
+
+    def weighted_squares(self, weights: FloatArray) -> FloatArray:
+        """The same: 1 is its own square."""
+        return self.weighted(weights)
+
+    def local(self, epsilon: FloatArray, delta: FloatArray, random: np.random.Generator) -> FloatArray:
+        """Everybody tells its bit, or with chance 1/(1 + e^epsilon) the other one; the estimator is unbiased."""
+        del delta  # randomised response needs none
+        inverse = np.exp(-epsilon)
+        # Rounded up, and never to nothing: a lie that is a little too rare would break the promise.
+        lie = np.minimum(inverse / (1 + inverse) * (1 + 2.0**-50) + 5e-324, 0.5)
+        lie = np.where(np.isinf(epsilon), 0.0, lie)
+        told = np.where(random.random(self.count) < lie, 1 - self._bits, self._bits)
+        return np.array([np.sum((told * (1 + inverse) - inverse) / -np.expm1(-epsilon))])
+
+    def local_error(self, epsilon: FloatArray, delta: FloatArray) -> Error:
+        """e^epsilon / (e^epsilon - 1)^2 from each party, whatever its bit."""
+        del delta
+        return Error(np.zeros(1), np.array([np.sum(np.exp(-epsilon) / np.expm1(-epsilon) ** 2)]))
+
+
+class Regression(Problem):
+    """Each party holds a record scaled to [-1, 1]; asked for are all products of two entries of z = (record, 1).
+
+    The last column is the target. Products of different entries are scaled by sqrt(2), so that the vector is as long
+    as the matrix z z^T (Frobenius): at most |z|^2. Locally: each party adds Gaussian noise to its own record.
+
+    >>> problem = Regression([[1.0, -1.0], [0.5, 0.0]])
+    >>> problem.matrix(problem.total)
+    array([[ 1.25, -1.  ,  1.5 ],
+           [-1.  ,  1.  , -1.  ],
+           [ 1.5 , -1.  ,  2.  ]])
+    """
+
+    def __init__(self, records: ArrayLike) -> None:
+        rule, remedy = "must be a table of two or more columns from -1 to 1", "scale them by their public bounds first"
+        values = _numbers("records", records, rule, remedy)
+        if values.ndim != 2 or values.shape[1] < 2 or not (np.abs(values) <= 1).all():
+            raise InputError("records", "(not shown)", rule, remedy)
+        self._records = values
+        self.count = len(values)
+        self._size = values.shape[1] + 1
+        self._upper = np.triu_indices(self._size)
+        self._scale = np.where(self._upper[0] == self._upper[1], 1.0, ROOT_2)
+
+    @property
+    def sensitivity(self) -> float:
+        """|z z^T - w w^T|^2 = |z|^4 + |w|^4 - 2 (z w)^2, largest at corners of the cube that are as nearly orthogonal
+        as corners can be; leaving a record out changes less.
+        """
+        size = self._size
+        return float(np.nextafter(math.sqrt(2 * (size * size - size % 2)), np.inf))
+
+    def matrix(self, total: FloatArray) -> FloatArray:
+        """The vector as the symmetric matrix it stands for."""
+        result = np.empty((self._size, self._size))
+        result[self._upper] = total / self._scale
+        result.T[self._upper] = result[self._upper]
+        return result
+
+    def weighted(self, weights: FloatArray) -> FloatArray:
+        """The sum of z z^T times the weight."""
+        return self._products(self._records, weights) * self._scale
+
+    def weighted_squares(self, weights: FloatArray) -> FloatArray:
+        """The same of the squared entries."""
+        return np.asarray(self._products(self._records**2, weights) * self._scale**2, dtype=np.float64)
+
+    def _products(self, records: FloatArray, weights: FloatArray) -> FloatArray:
+        matrix = np.empty((self._size, self._size))
+        heavy = records * weights[:, None]
+        matrix[:-1, :-1] = heavy.T @ records
+        matrix[-1, :-1] = matrix[:-1, -1] = heavy.sum(axis=0)
+        matrix[-1, -1] = weights.sum()
+        return np.asarray(matrix[self._upper], dtype=np.float64)
+
+    def _deviation(self, epsilon: FloatArray, delta: FloatArray) -> FloatArray:
+        """Noise of each party's record, which can move across the whole cube."""
+        across = 2 * math.sqrt(self._size - 1) * (1 + 1e-15)
+        return np.asarray(calibrate(epsilon, delta, np.full(self.count, across)), dtype=np.float64)
+
+    def local(self, epsilon: FloatArray, delta: FloatArray, random: np.random.Generator) -> FloatArray:
+        """Products of noisy records: their squares are too large by the noise, which least squares has to live with."""
+        noise = random.normal(size=self._records.shape)
+        noise *= self._deviation(epsilon, delta)[:, None]
+        noise += self._records
+        return self._products(noise, np.ones(self.count)) * self._scale
+
+    def local_error(self, epsilon: FloatArray, delta: FloatArray) -> Error:
+        """With independent noise of variance v on a and b: products vary by (a^2 + b^2) v + v^2, squares by
+        4 a^2 v + 2 v^2 and are v too large.
+        """
+        variance = self._deviation(epsilon, delta) ** 2
+        squares = self._records**2
+        size = self._size
+        spread, bias = np.zeros((size, size)), np.zeros((size, size))
+        by_column = variance @ squares
+        spread[:-1, :-1] = by_column[:, None] + by_column[None, :] + variance @ variance
+        np.fill_diagonal(spread[:-1, :-1], 4 * by_column + 2 * (variance @ variance))
+        np.fill_diagonal(bias[:-1, :-1], variance.sum())
+        spread[-1, :-1] = spread[:-1, -1] = variance.sum()
+        return Error(bias[self._upper] * self._scale, spread[self._upper] * self._scale**2)

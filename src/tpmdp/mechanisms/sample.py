@@ -1,0 +1,58 @@
+"""Sample (Jorgensen et al. 2015): a trusted curator drops strict parties at random, and adds noise for the average.
+
+A party kept with chance p, in a sum released under (epsilon*, delta*), has epsilon = log(1 + p (e^epsilon* - 1)) and
+delta = p delta* (docs/theory.md, "Baselines"): by substitution too, as the noise covers leaving an input out.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tpmdp.calibration import calibrate
+from tpmdp.mechanisms.base import Mechanism, Setting
+from tpmdp.mechanisms.problem import Error, Problem
+from tpmdp.validate import FloatArray
+
+
+def kept_chance(epsilon: FloatArray) -> FloatArray:
+    """With which chance each party is kept: (e^epsilon - 1)/(e^mean - 1), at most 1.
+
+    >>> kept_chance(np.array([0.1, 0.1, 1.0])).round(3)
+    array([0.214, 0.214, 1.   ])
+    """
+    mean = float(np.mean(epsilon))
+    if np.isinf(mean):
+        return np.where(np.isinf(epsilon), 1.0, 0.0)
+    lower = np.minimum(epsilon, mean)
+    chance = np.exp(lower - mean) * (np.expm1(-lower) / np.expm1(-mean))
+    return np.where(epsilon < mean, np.minimum(chance, 1.0), 1.0)
+
+
+class Sample(Mechanism):
+    """Drop strict parties at random, then add noise for the average epsilon."""
+
+    name = "Sample"
+    meaning = "a trusted curator drops strict parties"
+    trust = "a curator who sees every input"
+
+    def noise(self, setting: Setting) -> float:
+        """What the average epsilon needs, at the smallest delta."""
+        spec = setting.spec
+        mean = float(np.mean(spec.epsilon))
+        if np.isinf(mean):
+            return 0.0
+        deviation = calibrate(mean, float(spec.delta.min()), float(spec.sensitivity.max()))
+        return float(np.nextafter(deviation * deviation, np.inf))
+
+    def enjoyed(self, setting: Setting) -> FloatArray:
+        """Its own epsilon, or the average where that is less."""
+        epsilon = setting.spec.epsilon
+        return np.minimum(epsilon, float(np.mean(epsilon)))
+
+    def _sum(self, setting: Setting, problem: Problem, random: np.random.Generator) -> FloatArray:
+        keep = random.random(problem.count) < kept_chance(setting.spec.epsilon)
+        return problem.weighted(keep.astype(np.float64))
+
+    def _error(self, setting: Setting, problem: Problem) -> Error:
+        chance = kept_chance(setting.spec.epsilon)
+        return Error(-problem.weighted(1 - chance), problem.weighted_squares(chance * (1 - chance)))

@@ -1,0 +1,217 @@
+"""Running jobs: in parallel, on a cluster, interrupted, killed, and taken up again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tpmdp.child import python_command, python_environment
+from tpmdp.errors import FileError, InputError
+from tpmdp.experiments import count
+from tpmdp.experiments.job import Job, Row
+from tpmdp.experiments.runner import Backend, read_part, run_jobs
+
+JOBS = [Job("count", "threshold", float(x), first, 2, 7) for x in (1, 500, 999) for first in (0, 2)]
+ONE = Backend(workers=1)
+
+
+@pytest.fixture(scope="module")
+def wanted() -> list[Row]:
+    return [row for job in JOBS for row in count.run(job)]
+
+
+class Noting:
+    """Runs jobs and notes which; fails at one."""
+
+    def __init__(self, fail_at: Job | None = None) -> None:
+        self.ran: list[Job] = []
+        self.fail_at = fail_at
+
+    def __call__(self, job: Job) -> list[Row]:
+        if job == self.fail_at:
+            raise RuntimeError("out of luck")
+        self.ran.append(job)
+        return count.run(job)
+
+
+def test_workers_and_one_after_another_give_the_same_rows(tmp_path: Path, wanted: list[Row]) -> None:
+    assert run_jobs(JOBS, count.run, tmp_path / "one", ONE) == wanted
+    assert run_jobs(JOBS, count.run, tmp_path / "two", Backend(workers=2)) == wanted
+
+
+def test_what_was_done_before_an_error_is_not_done_again(tmp_path: Path, wanted: list[Row]) -> None:
+    first = Noting(fail_at=JOBS[3])
+    with pytest.raises(RuntimeError, match="luck"):
+        run_jobs(JOBS, first, tmp_path, ONE)
+    assert 0 < len(first.ran) < len(JOBS)
+    second = Noting()
+    assert run_jobs(JOBS, second, tmp_path, ONE) == wanted
+    assert {job.key for job in first.ran}.isdisjoint(job.key for job in second.ran)
+    assert len(first.ran) + len(second.ran) == len(JOBS)
+    third = Noting(fail_at=JOBS[0])
+    assert run_jobs(JOBS, third, tmp_path, ONE) == wanted
+    assert not third.ran
+
+
+@pytest.mark.parametrize("spoilt", [b"", b"{", b"[]", b'{"rows": 3}', b'{"rows": [1]}', b"\xff\xfe", b"[" * 100_000])
+def test_a_spoilt_part_is_computed_again(tmp_path: Path, wanted: list[Row], spoilt: bytes) -> None:
+    run_jobs(JOBS, count.run, tmp_path, ONE)
+    (tmp_path / f"{JOBS[1].key}.json").write_bytes(spoilt)
+    again = Noting()
+    assert run_jobs(JOBS, again, tmp_path, ONE) == wanted
+    assert again.ran == [JOBS[1]]
+    assert read_part(tmp_path, JOBS[1]) is not None
+
+
+def test_other_seeds_and_settings_do_not_reuse_parts(tmp_path: Path) -> None:
+    run_jobs(JOBS[:1], count.run, tmp_path, ONE)
+    other = Noting()
+    run_jobs([Job("count", "threshold", 1.0, 0, 2, 8)], other, tmp_path, ONE)
+    assert len(other.ran) == 1
+
+
+def test_progress_ends_at_its_total_and_counts_what_was_kept(tmp_path: Path) -> None:
+    run_jobs(JOBS[:3], count.run, tmp_path, ONE)
+    told: list[tuple[int, int]] = []
+    run_jobs(JOBS, count.run, tmp_path, ONE, lambda done, total: told.append((done, total)))
+    assert told[0][0] > 0
+    assert [done for done, _ in told] == sorted(done for done, _ in told)
+    assert told[-1][0] == told[-1][1]
+
+
+def test_a_folder_that_cannot_be_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FileError, match="cannot be made"):
+        run_jobs(JOBS, count.run, tmp_path / "file" / "parts", ONE)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("moon",), "--backend = moon must be one of local, dask, ray: choose one"),
+        (("local", "tcp://a:1"), "--scheduler = tcp://a:1 is the address of a cluster, but the work is done here"),
+        (("dask",), r"--scheduler = \(none\) is missing: give its address, such as"),
+        (("local", None, 0), "--workers = 0 must be at least 1"),
+    ],
+)
+def test_a_bad_backend_is_refused(arguments: tuple[object, ...], text: str) -> None:
+    with pytest.raises(InputError, match=text):
+        Backend(*arguments)  # type: ignore[arg-type]
+
+
+# --- a real Dask cluster -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[str]:
+    """A scheduler and two workers, each a process."""
+    file = tmp_path / "scheduler.json"
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": python_environment()}
+    with ExitStack() as stack:
+
+        def start(*arguments: str) -> None:
+            process = stack.enter_context(subprocess.Popen([*python_command("-m"), *arguments], **quiet))  # type: ignore[call-overload]
+            stack.callback(process.terminate)
+
+        where = ("--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(file))
+        start("distributed.cli.dask_scheduler", *where)
+        for _ in range(600):
+            if file.exists() and file.read_text().endswith("}"):
+                break
+            time.sleep(0.1)
+        address = json.loads(file.read_text())["address"]
+        for _ in range(2):
+            more = ("--nthreads", "1", "--no-nanny", "--no-dashboard", "--local-directory", str(tmp_path / "worker"))
+            start("distributed.cli.dask_worker", address, *more)
+        yield address
+
+
+def test_a_dask_cluster_gives_the_same_files(tmp_path: Path, cluster: str) -> None:
+    def files(folder: str, *more: str) -> dict[str, bytes]:
+        out = tmp_path / folder
+        command = python_command("-m", "tpmdp", "experiment", "consortium", "--quick", "--out", str(out), *more)
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=python_environment(), timeout=300, check=False
+        )
+        assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+        return {path.name: path.read_bytes() for path in out.glob("*.csv")}
+
+    here = files("here", "--workers", "1")
+    there = files("there", "--backend", "dask", "--scheduler", cluster)
+    assert set(here) == {"consortium.csv", "consortium_points.csv"}
+    assert there == here
+    assert json.loads((tmp_path / "there" / "run.json").read_text())["backend"] == "dask"
+
+
+# --- interrupted ---------------------------------------------------------------------------------------------------
+
+
+def _start(out: Path, *more: str) -> subprocess.Popen[str]:
+    command = python_command("-m", "tpmdp", "experiment", "count", "--quick", "--out", str(out), *more)
+    return subprocess.Popen(
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=python_environment(),
+        start_new_session=True,
+    )
+
+
+def _wait_for_parts(out: Path, process: subprocess.Popen[str]) -> None:
+    for _ in range(6000):
+        if len(list((out / "parts").glob("count-*.json"))) >= 2:
+            return
+        assert process.poll() is None
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path: Path, number: signal.Signals) -> None:
+    out = tmp_path / "out"
+    process = _start(out)
+    _wait_for_parts(out, process)
+    os.killpg(process.pid, number)  # as Ctrl-C in a terminal does: workers get it too
+    error = process.communicate(timeout=60)[1]
+    kept = {path.name: path.stat().st_mtime_ns for path in (out / "parts").glob("*.json")}
+    assert kept
+    assert not (out / "count.csv").exists()
+    if number == signal.SIGINT:
+        assert process.returncode == 130
+        assert "Traceback" not in error, error
+        assert f"what is done is kept in {out}: run the same command again to go on" in error
+    again = _start(out)
+    assert again.communicate(timeout=300)[1].count("Traceback") == 0
+    assert again.returncode == 0
+    for name, modified in kept.items():
+        assert (out / "parts" / name).stat().st_mtime_ns == modified
+    rows = [row for job in count.jobs(True, 2024) for row in count.run(job)]
+    lines = (out / "count.csv").read_text().splitlines()
+    assert len(lines) == 1 + len(rows)
+    assert lines[1] == ",".join(str(value) for value in rows[0].values())
+    assert lines[-1] == ",".join(str(value) for value in rows[-1].values())
+
+
+def test_nothing_stays_behind(tmp_path: Path) -> None:
+    """Neither workers nor half-written files."""
+    out = tmp_path / "out"
+    process = _start(out, "--workers", "2")
+    _wait_for_parts(out, process)
+    os.kill(process.pid, signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == 143
+    for _ in range(600):
+        listed = subprocess.run(["ps", "-o", "pid=", "--sid", str(process.pid)], capture_output=True, check=False)
+        if not listed.stdout.strip():
+            break
+        time.sleep(0.1)
+    assert not listed.stdout.strip()
+    assert not [path for path in out.rglob("*") if path.name.startswith(".tpmdp-")]

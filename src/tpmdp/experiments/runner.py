@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
@@ -172,18 +174,24 @@ def _computed(jobs: list[Job], run: Run, backend: Backend) -> Iterator[tuple[Job
 
 @contextmanager
 def _interrupts_for_us_alone() -> Iterator[None]:
-    """Processes and threads started in the block do not get Ctrl-C, which a terminal sends to all: we end them."""
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
+    """Processes started in the block do not mind Ctrl-C, which a terminal sends to all: we end them.
+
+    Ignoring is inherited, as blocking is not: Python's resource tracker, which starts with them, unblocks it.
+    """
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.signal(signal.SIGINT, before)
 
 
 def _run_one(run: Run, job: Job) -> tuple[Job, list[Row]]:
+    """In a worker; one that was started later than the others learns here to leave Ctrl-C to us."""
+    if threading.current_thread() is threading.main_thread() and multiprocessing.parent_process() is not None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     return job, run(job)
 
 

@@ -129,3 +129,26 @@ def test_every_test_named_in_the_theory_exists() -> None:
         assert f"def {name}(" in sources or name.endswith("_"), name
     for name in re.findall(r"`(test_\w+\.py)", text):
         assert list((ROOT / "tests").rglob(name)), name
+
+
+def test_the_readme_counts_the_claims_of_the_reproduction() -> None:
+    page = (ROOT / "docs" / "reproduction.md").read_text()
+    assert "A quick run" not in page
+    verdicts = re.findall(r"\| \*\*(holds|does not hold|depends|not measured)\*\*( \(note \d+\))? \|", page)
+    counts = {word: sum(verdict == word for verdict, _ in verdicts) for word, _ in verdicts}
+    assert set(counts) == {"holds", "does not hold", "depends"}
+    told = f"of {len(verdicts)}, {counts['holds']} hold, {counts['does not hold']} do not, {counts['depends']} depend"
+    assert told in (ROOT / "README.md").read_text()
+
+
+def test_whatever_does_not_hold_has_its_reason() -> None:
+    page = (ROOT / "docs" / "reproduction.md").read_text()
+    for verdict, note in re.findall(r"\| \*\*(does not hold|depends)\*\*(.*?) \|", page):
+        assert re.fullmatch(r" \(note \d+\)", note), verdict
+        assert f"**N{note.strip(' ()')[1:]}.** " in page
+
+
+def test_the_reproduction_has_no_path_of_a_machine() -> None:
+    pages = [ROOT / "docs" / "reproduction.md", *(ROOT / "docs" / "reproduction").glob("*.svg")]
+    for page in pages:
+        assert not re.search(r"/(work|home|root|tmp|Users)/", page.read_text()), page.name

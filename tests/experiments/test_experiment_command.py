@@ -62,8 +62,8 @@ def test_points_have_intervals_around_them(quick: tuple[Path, str, str]) -> None
 def test_the_real_protocol_agrees_with_the_simulation(quick: tuple[Path, str, str]) -> None:
     points = rows(quick[0] / "agreement_points.csv")
     assert {row["engine"] for row in points} == {"memory", "relay"}
-    for row in points:  # noise of the system: four standard errors and the grid's few per cent
-        slack = 4 / (2 * float(row["numbers"])) ** 0.5 + 0.05
+    for row in points:  # noise of the system: five standard errors and the grid's few per cent
+        slack = 5 / (2 * float(row["numbers"])) ** 0.5 + 0.05
         assert abs(float(row["ratio"]) - 1) < slack, row
 
 

@@ -198,9 +198,10 @@ def test_a_missing_folder_and_a_missing_library_are_told(tmp_path: Path, monkeyp
 
 
 def test_every_mechanism_has_a_look_of_its_own() -> None:
-    assert set(LOOKS) == set(LEGEND_ORDER) == set(MECHANISMS)
+    assert set(LOOKS) == set(LEGEND_ORDER) == {*MECHANISMS, "mean"}
     for part in ("colour", "marker", "dashes"):
-        assert len({getattr(look, part) for look in LOOKS.values()}) == len(LOOKS)
+        assert len({getattr(LOOKS[name], part) for name in MECHANISMS}) == len(MECHANISMS)
+    assert len({look.dashes for look in LOOKS.values()}) == len(LOOKS)  # two lines have no markers
     assert max(LOOKS.values(), key=lambda look: look.width) is LOOKS["G"]
 
 

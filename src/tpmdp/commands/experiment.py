@@ -64,8 +64,9 @@ def experiment(
         raise InputError("--seed", seed, f"must be from 0 to {_SEED_MAX}", "choose another")
     if report is not None:
         if report.suffix != ".md":
-            raise InputError("--report", str(report), "must end in .md", "rename it")
+            raise InputError("--report", str(report), "must be a name that ends in .md", "rename it")
         check_output(report)
+        check_pictures(report)
     where = Backend(backend, scheduler, workers)
     if what not in ("regression", "all") and data is not None:
         raise InputError("--data", str(data), f"is not used by {what}", "leave it out")
@@ -79,17 +80,18 @@ def experiment(
     make_folder(out)
     page = out / f"{'reproduction' if what == 'all' else what}.md" if report is None else report
     check_output(page)
-    try:
-        results = evaluate(made, out, _stage)
-    except KeyboardInterrupt:
-        click.echo(f"\ntpmdp: what is done is kept in {out}: run the same command again to go on", err=True)
-        raise
     from tpmdp.cli_output import print_with
     from tpmdp.experiments.reproduction import judge, print_claims, write_report
     from tpmdp.progress import stage
 
-    with stage("drawing"):
-        written = write_report(made, results, page)
+    check_pictures(page)
+    try:
+        results, written = evaluate(made, out, _stage)
+        with stage("drawing"):
+            written += write_report(made, results, page)
+    except KeyboardInterrupt:
+        click.echo(f"\ntpmdp: what is done is kept in {out}: run the same command again to go on", err=True)
+        raise
     judged = judge(results)
     if as_json:
         rows = [
@@ -100,8 +102,18 @@ def experiment(
         return
     if judged:
         print_with(lambda console: print_claims(judged, console))
-    for path in (*sorted(out.glob("*.csv")), *written):
+    for path in written:
         click.echo(f"wrote {path}")
+
+
+def check_pictures(report: Path) -> None:
+    """The pictures of a report go to a folder of its name.
+
+    >>> check_pictures(Path("nowhere/report.md"))
+    """
+    folder = report.with_suffix("")
+    if folder.exists() and not folder.is_dir():
+        raise InputError("--report", str(report), f"needs {folder} as a folder for its pictures", "choose another name")
 
 
 def _check_installed() -> None:
@@ -126,7 +138,9 @@ def _stage(name: str) -> Iterator[Progress]:
             tenths = 10 * done // max(total, 1)
             if tenths > told and not sys.stderr.isatty():
                 told = tenths
-                click.echo(f"tpmdp: {name} {10 * tenths} % after {now_s() - began:.0f} s", err=True)
+                passed = now_s() - began
+                left = f", about {passed * (total - done) / done:.0f} s left" if done < total else ""
+                click.echo(f"tpmdp: {name} {10 * tenths} % after {passed:.0f} s{left}", err=True)
 
         yield progress
     if sys.stderr.isatty():

@@ -59,6 +59,8 @@ def jobs(quick: bool, seed: int) -> list[Job]:
 def run(job: Job) -> list[Row]:
     """One row a session: the squared error over all coordinates, and what the simulated mechanism makes us expect.
 
+    `grid` is what the grid alone adds: the deviation planned on it over that of the simulation.
+
     >>> settings = (("engine", "memory"), ("problem", "count"), ("threshold", 2))
     >>> run(Job("agreement", "memory-count", 4, 0, 1, 1, settings))[0]["coordinates"]
     1
@@ -72,7 +74,7 @@ def run(job: Job) -> list[Row]:
         inputs = _inputs(str(setting["problem"]), scenario.parties, job.seed, random)
         problem: Problem = Count(inputs[:, 0]) if setting["problem"] == "count" else Regression(inputs)
         budgets = scenario.setting(random, problem.sensitivity)
-        errors = _errors(engine, budgets, problem, f"agreement {job.key} {session}")
+        errors, deviation = _errors(engine, budgets, problem, f"agreement {job.key} {session}")
         predicted = MECHANISMS["G"].error(budgets, problem).variance
         rows.append(
             {
@@ -85,6 +87,7 @@ def run(job: Job) -> list[Row]:
                 "squares": float(np.sum(errors**2 / predicted)),
                 "error": float(np.sqrt(np.mean(errors**2))),
                 "expected": float(np.sqrt(np.mean(predicted))),
+                "grid": deviation / float(np.sqrt(np.mean(predicted))),
                 "seed": job.seed,
             }
         )
@@ -99,8 +102,8 @@ def _inputs(problem: str, parties: int, seed: int, random: np.random.Generator) 
     return people[random.choice(len(people), parties, replace=False)]
 
 
-def _errors(engine: Engine, budgets: Setting, problem: Problem, label: str) -> FloatArray:
-    """Run a session as a release does, and compare what the first receiver gets with the true sum."""
+def _errors(engine: Engine, budgets: Setting, problem: Problem, label: str) -> tuple[FloatArray, float]:
+    """Run a session as a release does: error of what the first receiver gets, and the deviation planned on the grid."""
     parties = problem.count
     plan = plan_on_grid(budgets.spec, ROOT_2, len(problem.total))
     identities = [Ed25519PrivateKey.generate() for _ in range(parties)]
@@ -112,4 +115,4 @@ def _errors(engine: Engine, budgets: Setting, problem: Problem, label: str) -> F
         own = problem.weighted((np.arange(parties) == party).astype(np.float64))
         vectors.append(noisy_vector(terms, party, plan.grid.encode(own, ROOT_2), source))
     outcome = engine.run(terms, identities, vectors, 120.0)
-    return plan.grid.decode(next(iter(outcome.sums.values()))) - problem.total
+    return plan.grid.decode(next(iter(outcome.sums.values()))) - problem.total, plan.standard_deviation

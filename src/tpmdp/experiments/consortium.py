@@ -29,7 +29,8 @@ RELAXING: Final = 10
 FACTORS: Final = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
 DRAWS, QUICK_DRAWS = 100, 20
 PAPER_PARTIES: Final = 1000
-ENJOYED_DRAWS: Final = 5
+ENJOYED: Final = {20: 100, PAPER_PARTIES: 5}
+"""Draws of budgets for each number of parties."""
 
 
 def jobs(quick: bool, seed: int) -> list[Job]:
@@ -42,8 +43,8 @@ def jobs(quick: bool, seed: int) -> list[Job]:
     price = [Job("consortium", "price", float(size), 0, draws, seed, weight=size / 5) for size in SIZES]
     relax = [Job("consortium", "relax", 0.0, 0, draws, seed)]
     enjoyed = [
-        Job("consortium", "enjoyed", float(size), 0, ENJOYED_DRAWS, seed, weight=size / 200)
-        for size in (20, PAPER_PARTIES)
+        Job("consortium", "enjoyed", float(size), 0, times, seed, weight=size * times / 1000)
+        for size, times in ENJOYED.items()
     ]
     return [*price, *relax, *enjoyed]
 

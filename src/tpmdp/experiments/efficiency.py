@@ -40,7 +40,7 @@ Grid = dict[str, tuple[int, ...]]
 # licence for 2000 rows.
 HIGHS: Final[Grid] = {
     "t2": (10, 20, 40, 63, 100, 140, 200, 280, 400, 500),
-    "t3": (10, 16, 23, 32, 45, 64, 90, 120, 140),
+    "t3": (10, 16, 20, 23, 32, 40, 64, 90, 120, 140),
     "half": (6, 8, 10, 12, 13, 14, 16, 18, 20, 21, 22, 23, 24, 25),
 }
 GUROBI: Final[Grid] = {
@@ -243,7 +243,7 @@ def _growth(series: Sequence[Row], column: str, exponential: bool) -> tuple[str,
     least = max(_OVERHEAD * min(value for _, value in points), _OVERHEAD_BYTES if column == "peak_bytes" else 0.0)
     points = [(n, value) for n, value in points if value >= least]
     points = points[-max(_POINTS_MIN, ceil(len(points) / 2)) :]
-    if len(points) < _POINTS_MIN:
+    if len(points) < _POINTS_MIN or (not exponential and points[-1][0] < 2 * points[0][0]):
         return "too few points", "-"
     across = [n if exponential else log(n) for n, _ in points]
     slope = float(np.polyfit(across, [log(value) for _, value in points], 1)[0])

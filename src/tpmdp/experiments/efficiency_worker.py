@@ -12,6 +12,7 @@ import resource
 import sys
 import time
 from contextlib import suppress
+from dataclasses import replace
 from itertools import chain, combinations, islice
 from math import comb
 from pathlib import Path
@@ -56,12 +57,13 @@ def main() -> None:
 
 
 def draw_needs(job: Job) -> FloatArray:
-    """What each party requires: lognormal, so all differ, and the same for every method.
+    """What each party requires: lognormal, so all differ, and the same for every method and threshold.
 
     >>> len(draw_needs(Job("efficiency", "t2", 5.0, 0, 1, 1)))
     5
     """
-    return job.random(0).lognormal(0.0, 1.0, int(job.x))
+    same = replace(job, panel="needs")  # for every threshold
+    return same.random(0).lognormal(0.0, 1.0, int(job.x))
 
 
 def measure(need: FloatArray, threshold: int, method: str, count: int) -> dict[str, Any]:

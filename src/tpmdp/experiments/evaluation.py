@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +16,7 @@ import numpy as np
 import scipy
 
 from tpmdp import __version__
+from tpmdp.errors import InputError
 from tpmdp.experiments import agreement, consortium, count, efficiency, regression
 from tpmdp.experiments.job import RECIPE, Job, Row
 from tpmdp.experiments.population import People
@@ -64,6 +67,13 @@ class Evaluation:
         modules = {"count": count, "consortium": consortium, "agreement": agreement, "efficiency": efficiency}
         return modules[name].jobs(self.quick, self.seed)  # type: ignore[no-any-return]
 
+    def __post_init__(self) -> None:
+        least = regression.people_needed(regression.QUICK_PARTIES if self.quick else regression.PARTIES)
+        if self.people.count is not None and self.people.count < least:
+            rule = f"has {self.people.count:,} records, but {least:,} are needed for {least * 4 // 5:,} parties"
+            remedy = "give more, or leave it out" if self.quick else "give more, add --quick, or leave it out"
+            raise InputError("--data", Path(str(self.people.data)).name, rule, remedy)
+
     @property
     def left_out(self) -> list[int]:
         """Numbers of parties for which the file has too few people."""
@@ -84,17 +94,34 @@ class Evaluation:
             "seed": self.seed,
             "recipe": RECIPE,
             "data": None if people.data is None else Path(people.data).name,
-            "data_sha256": people.digest or None,
+            "data_sha256": people.sha256 or None,
             "records": people.count,
             "bounds": {one.column: [one.low, one.high] for one in people.ranges},
             "backend": self.backend.name,
+            "machine": {"cores": os.cpu_count(), "memory_gb": _memory_gb(), "system": platform.system()},
             "versions": {
                 "tpmdp": __version__,
                 "python": platform.python_version(),
                 "numpy": np.__version__,
                 "scipy": scipy.__version__,
+                **_version("gurobipy"),
             },
         }
+
+
+def _memory_gb() -> int | None:
+    """Memory of this machine, where the system tells."""
+    try:
+        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9)
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def _version(package: str) -> dict[str, str]:
+    try:
+        return {package: version(package)}
+    except PackageNotFoundError:
+        return {}
 
 
 @contextmanager
@@ -107,15 +134,15 @@ def _ignore(done: int, total: int) -> None:
     del done, total
 
 
-def evaluate(evaluation: Evaluation, out: Path, stage: Stage = _quiet) -> Results:
-    """Run all that is missing, write `NAME.csv` for each experiment and `run.json`, and give the results.
+def evaluate(evaluation: Evaluation, out: Path, stage: Stage = _quiet) -> tuple[Results, list[Path]]:
+    """Run all that is missing; the results, and the files written: rows, points and `NAME.json` of each experiment.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     made = Evaluation("consortium", quick=True, backend=Backend(workers=1))
-    ...     found = evaluate(made, Path(folder))
-    ...     len(found.consortium) > 100, sorted(path.name for path in Path(folder).iterdir())
-    (True, ['consortium.csv', 'consortium_points.csv', 'parts', 'run.json'])
+    ...     found, written = evaluate(made, Path(folder))
+    ...     len(found.consortium) > 100, [path.name for path in written]
+    (True, ['consortium.csv', 'consortium_points.csv', 'consortium.json'])
     """
     rows: dict[str, list[Row]] = {}
     for name in GROUPS[evaluation.what]:
@@ -132,10 +159,14 @@ def evaluate(evaluation: Evaluation, out: Path, stage: Stage = _quiet) -> Result
         "agreement": results.agreement,
         "efficiency": [],
     }
+    written = []
     for name, found in rows.items():
-        write_rows(out / f"{name}.csv", found)
-        if points[name]:
-            write_rows(out / f"{name}_points.csv", points[name])
-    with replacing(out / "run.json") as file:
-        file.write_text(json.dumps(evaluation.manifest(), indent=1) + "\n", encoding="utf-8")
-    return results
+        tables = {f"{name}.csv": found, f"{name}_points.csv": points[name]}
+        for file, table in tables.items():
+            if table:
+                write_rows(out / file, table)
+                written.append(out / file)
+        written.append(out / f"{name}.json")
+        with replacing(written[-1]) as path:
+            path.write_text(json.dumps(evaluation.manifest(), indent=1) + "\n", encoding="utf-8")
+    return results, written

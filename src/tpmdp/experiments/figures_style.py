@@ -85,6 +85,7 @@ class Look:
 
 # In the order of drawing, last on top: where lines meet, smaller markers lie within larger ones.
 LOOKS: Final[dict[str, Look]] = {
+    "mean": Look(BLACK, "", (0, (6, 4)), 0.8),
     "non-pri": Look(BLACK, "", (0, (1, 1)), 1.4),
     "PLDP": Look(GREEN, "D", (0, (4, 1, 1, 1, 1, 1)), size=4),
     "Sample": Look(PURPLE, "v", (0, (8, 2))),
@@ -93,7 +94,7 @@ LOOKS: Final[dict[str, Look]] = {
     "MIN": Look(GREY, "^", ":", 1.6, 4),
     "G": Look(BLUE, "o", "-", 2.2, 4, filled=True),
 }
-LEGEND_ORDER: Final = ("G", "TMDP", "non-thre", "MIN", "Sample", "PLDP", "non-pri")
+LEGEND_ORDER: Final = ("G", "TMDP", "non-thre", "MIN", "Sample", "PLDP", "non-pri", "mean")
 
 
 def number(row: Row, name: str) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from tpmdp.data.source import read_table
-from tpmdp.errors import FileError, InputError
+from tpmdp.errors import FileError, InputError, TpmdpError
 from tpmdp.files import readable
 from tpmdp.queries.shares import Range
 from tpmdp.table import Table
@@ -79,6 +79,8 @@ class People:
     """Of the file and the bounds, so that results of other data are not taken for these."""
     count: int | None = None
     """How many records there are; None where as many as needed are drawn."""
+    sha256: str = ""
+    """Of the file alone, as sha256sum tells it."""
 
     @classmethod
     def of(cls, data: Path | None, bounds: Path | None) -> People:
@@ -97,9 +99,14 @@ class People:
         ranges = RANGES if bounds is None else read_bounds(bounds)
         with readable(data, 1 << 40), data.open("rb") as stream:
             digest = hashlib.file_digest(stream, "sha256")
+        sha256 = digest.hexdigest()
         digest.update(repr(ranges).encode())
         found = cls(str(data.resolve()), None if bounds is None else str(bounds.resolve()), digest.hexdigest())
-        return cls(found.data, found.bounds, found.digest, len(found.records(0, 0)))
+        try:
+            count = len(found.records(0, 0))
+        except TpmdpError as error:  # worded for parties of a study, who tell how many records they have
+            raise TpmdpError(str(error).replace(" and lower `records` in the study", "")) from None
+        return replace(found, count=count, sha256=sha256)
 
     @property
     def ranges(self) -> tuple[Range, ...]:
@@ -148,7 +155,7 @@ def read_bounds(path: Path) -> tuple[Range, ...]:
     ranges = []
     for column, value in found.items():
         pair = value if isinstance(value, list) and len(value) == 2 else [None]
-        if any(isinstance(one, bool) or not isinstance(one, int | float) for one in pair):
-            raise InputError(f"bounds of {column}", value, "must be two numbers", "write [low, high]")
+        if any(isinstance(one, bool) or not isinstance(one, int | float) or abs(one) > 1e300 for one in pair):
+            raise InputError(f"bounds of {column}", value, "must be two numbers of usual size", "write [low, high]")
         ranges.append(Range(column, *pair))
     return tuple(ranges)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from scipy import stats
 
 from tpmdp.experiments.job import Row
 from tpmdp.experiments.summary import (
@@ -85,8 +86,18 @@ class Results:
         put(self, "consortium", consortium_points(self.consortium_rows))
         put(self, "agreement", agreement_points(self.agreement_rows))
 
+    def clearly(self, panel: str, x: float, worse: str, better: str) -> bool:
+        """Whether the computed error of a count is at least 10 % larger, and so in the same draws: significantly."""
+        here = [row for row in self.count_rows if row["panel"] == panel and row["x"] == x]
+        one, other = (column([row for row in here if row["mechanism"] == name], "expected") for name in (worse, better))
+        if not len(one):
+            raise NotMeasured(panel, x)
+        return self.count.ratio(panel, x, worse, better) >= 1.1 and mean_interval(one - other)[1] > 0
+
     def difference(self, panel: str, x: float, one: str, other: str) -> tuple[float, float, float]:
-        """Prediction error of one mechanism less that of another on the same folds: mean and 95 % interval."""
+        """Prediction error of one mechanism less that of another on the same folds: mean, share of the larger one's
+        error beyond that of the fit without noise, and p of Wilcoxon's test over runs (single huge folds weigh little).
+        """
         here = [row for row in self.regression_rows if row["panel"] == panel and row["x"] == x]
         if not here:
             raise NotMeasured(panel, x)
@@ -97,9 +108,12 @@ class Results:
                     for folds in grouped([row for row in here if row["mechanism"] == name], "run").values()
                 ]
             )
-            for name in (one, other)
+            for name in (one, other, "non-pri")
         }
-        return mean_interval(by_mechanism[one] - by_mechanism[other])
+        gap = by_mechanism[one] - by_mechanism[other]
+        larger = max(by_mechanism[one].mean(), by_mechanism[other].mean()) - by_mechanism["non-pri"].mean()
+        chance = float(stats.wilcoxon(gap, method="approx").pvalue) if np.ptp(gap) else 1.0
+        return float(gap.mean()), float(gap.mean() / larger) if larger > 0 else 0.0, chance
 
 
 def slope(xs: Iterable[float], ys: Iterable[float]) -> float:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import multiprocessing
 import os
 import signal
 import socket
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
@@ -25,6 +27,7 @@ BACKENDS: Final[tuple[Name, ...]] = ("local", "dask", "ray")
 _PART_MAX: Final = 1 << 28
 _BATCHES: Final = 4  # jobs a worker, where a backend hands over nothing before all of a batch is done
 _CONNECT_S: Final = 20
+_WORKERS_MAX: Final = 1024
 
 
 @dataclass(frozen=True)
@@ -44,8 +47,9 @@ class Backend:
             raise InputError("--scheduler", self.scheduler, rule, "add --backend dask or --backend ray")
         if self.scheduler is None and self.name == "dask":
             raise InputError("--scheduler", "(none)", "is missing", "give its address, such as tcp://host:8786")
-        if self.workers is not None and self.workers < 1:
-            raise InputError("--workers", self.workers, "must be at least 1", "leave it out to use all cores")
+        if self.workers is not None and not 1 <= self.workers <= _WORKERS_MAX:
+            rule = f"must be from 1 to {_WORKERS_MAX}"
+            raise InputError("--workers", self.workers, rule, "leave it out to use all cores")
 
     @contextmanager
     def ready(self) -> Iterator[dict[str, Any]]:
@@ -160,7 +164,8 @@ def _computed(jobs: list[Job], run: Run, backend: Backend) -> Iterator[tuple[Job
         import joblib
     except ImportError:
         raise MissingDependencyError("joblib", "experiments", "to run experiments in parallel") from None
-    with backend.ready() as where, joblib.parallel_config(**where):
+    with backend.ready() as where, joblib.parallel_config(**where), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of joblib about tasks that we cancel when we end early
         tasks = [joblib.delayed(_run_one)(run, job) for job in jobs]
         if backend.name != "ray":
             with _interrupts_for_us_alone():
@@ -198,11 +203,12 @@ def _run_one(run: Run, job: Job) -> tuple[Job, list[Row]]:
 def write_part(parts: Path, job: Job, rows: list[Row]) -> None:
     """Keep a job's rows, all or nothing."""
     with replacing(parts / f"{job.key}.json") as file:
-        file.write_text(json.dumps({"job": asdict(job), "rows": rows}), encoding="utf-8")
+        kept = {"job": asdict(job), "sha256": _digest(rows), "rows": rows}
+        file.write_text(json.dumps(kept), encoding="utf-8")
 
 
 def read_part(parts: Path, job: Job) -> list[Row] | None:
-    """The rows that were kept of a job; None where there are none, or what there is cannot be read.
+    """The rows that were kept of a job; None where there are none, or they are not as they were written.
 
     >>> read_part(Path("nowhere"), Job("count", "parties", 20.0, 0, 1, 1)) is None
     True
@@ -211,10 +217,15 @@ def read_part(parts: Path, job: Job) -> list[Row] | None:
         path = parts / f"{job.key}.json"
         if path.stat().st_size > _PART_MAX:
             return None
-        rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        rows: list[Row] = kept["rows"]
+        return rows if kept["sha256"] == _digest(rows) else None
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
-    return rows if isinstance(rows, list) and all(isinstance(row, dict) for row in rows) else None
+
+
+def _digest(rows: object) -> str:
+    return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
 
 
 def make_folder(folder: Path) -> None:

@@ -129,11 +129,11 @@ def consortium_points(rows: Sequence[Row]) -> list[Row]:
 
 
 def agreement_points(rows: Sequence[Row]) -> list[Row]:
-    """Error of the real protocol over that of the simulation, with its exact interval (chi-square)."""
+    """Error of the real protocol over that of the simulation, with its exact interval (chi-square); then of all."""
     points: list[Row] = []
-    for (engine, problem, parties, threshold), some in grouped(
-        rows, "engine", "problem", "parties", "threshold"
-    ).items():
+    kinds = grouped(rows, "engine", "problem", "parties", "threshold")
+    together: dict[Key, list[Row]] = {("all", "all", "", ""): list(rows)} if len(kinds) > 1 else {}
+    for (engine, problem, parties, threshold), some in (kinds | together).items():
         freedom, squares = column(some, "coordinates").sum(), column(some, "squares").sum()
         low, high = (float(squares / stats.chi2.ppf(side, freedom)) for side in (0.975, 0.025))
         points.append(

@@ -91,7 +91,7 @@ def _draw_errors(
         for place, axes in enumerate(figure.axes):
             log_axis(axes, "y", *error_range(points))
             axes.set_ylabel("" if place % columns else what)
-        legend(figure, names, 8)
+        legend(figure, names, 7 if len(names) <= 7 else 4)
 
 
 def draw_efficiency(rows: Sequence[Row], path: Path) -> None:

@@ -25,7 +25,7 @@ RANKS = [
     {"calibration"},
     {"composition"},
     {"planning.closed_form", "planning.coalition", "planning.enclosure"},
-    {"planning.witness"},
+    {"planning.witness", "planning.weights"},
     {"planning.certificate", "planning.lp"},
     {"planning.plan"},
     {"planning.grid_plan"},

@@ -32,8 +32,8 @@ POINTS: Final = (
     ("memory", "count", 20, 19, 200, 20),
     ("memory", "count", 100, 50, 20, 0),
     ("memory", "regression", 20, 10, 60, 5),
-    ("relay", "count", 5, 2, 10, 0),
-    ("relay", "regression", 5, 4, 4, 1),
+    ("relay", "count", 5, 2, 40, 0),
+    ("relay", "regression", 5, 4, 20, 1),
 )
 _BLOCK: Final = 50
 

@@ -206,18 +206,21 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path: Path, number: sig
     assert lines[-1] == ",".join(str(value) for value in rows[-1].values())
 
 
-def test_nothing_stays_behind(tmp_path: Path) -> None:
-    """Neither workers nor half-written files."""
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_nothing_stays_behind(tmp_path: Path, number: signal.Signals) -> None:
+    """Neither workers nor, unless it was killed, half-written files."""
     out = tmp_path / "out"
     process = _start(out, "--workers", "2")
     _wait_for_parts(out, process)
-    os.kill(process.pid, signal.SIGTERM)
-    process.communicate(timeout=60)
-    assert process.returncode == 143
+    os.kill(process.pid, number)  # the command alone, not its workers
+    assert process.wait(60) == (143 if number == signal.SIGTERM else -signal.SIGKILL)
+    assert process.stderr is not None
+    process.stderr.close()
     for _ in range(600):
         listed = subprocess.run(["ps", "-o", "pid=", "--sid", str(process.pid)], capture_output=True, check=False)
         if not listed.stdout.strip():
             break
         time.sleep(0.1)
     assert not listed.stdout.strip()
-    assert not [path for path in out.rglob("*") if path.name.startswith(".tpmdp-")]
+    if number == signal.SIGTERM:
+        assert not [path for path in out.rglob("*") if path.name.startswith(".tpmdp-")]

@@ -1,6 +1,6 @@
 """Mechanisms to compare a plan with. Those here need no data: each is a total variance (the paper's Section 6).
 
-Later stages add the baselines that need data (Sample, PLDP).
+`tpmdp.mechanisms` has these and those that need data (Sample, PLDP) for experiments; tests hold the two together.
 """
 
 from __future__ import annotations

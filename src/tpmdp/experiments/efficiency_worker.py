@@ -7,7 +7,6 @@ takes too much of memory or time can be ended from outside. It ends when its sta
 from __future__ import annotations
 
 import json
-import os
 import resource
 import sys
 import time
@@ -17,13 +16,13 @@ from itertools import chain, combinations, islice
 from math import comb
 from pathlib import Path
 from statistics import median
-from typing import IO, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from tpmdp.errors import MissingDependencyError, SolverError
 from tpmdp.experiments.job import Job
-from tpmdp.lifeline import end_with_stdin
+from tpmdp.lifeline import end_with_stdin, private_output
 from tpmdp.planning.closed_form import optimal_variance
 from tpmdp.validate import BoolArray, FloatArray
 
@@ -34,7 +33,7 @@ _PROCESS: Final = Path("/proc/self")
 
 def main() -> None:
     """Read a task, do it, answer, end."""
-    out = _private_output()
+    out = private_output()
     with suppress(OSError):  # where memory runs out, the system shall end this process and no other
         (_PROCESS / "oom_score_adj").write_text("1000")
     task = json.loads(sys.stdin.readline())
@@ -146,15 +145,6 @@ def _memory_peak(counted_anew: bool) -> int:
 def _status_bytes(field: str) -> int:
     lines = (_PROCESS / "status").read_text().splitlines()
     return 1024 * int(next(line for line in lines if line.startswith(field)).split()[1])
-
-
-def _private_output() -> IO[bytes]:
-    """Standard output for the answer alone: what a solver prints must not mix with it."""
-    out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
-    return out
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ import os
 import signal
 import socket
 import threading
-import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -21,6 +20,7 @@ from typing import Any, Final, Literal
 from tpmdp.errors import FileError, InputError, MissingDependencyError
 from tpmdp.experiments.job import Job, Row
 from tpmdp.files import replacing
+from tpmdp.lifeline import end_with_parent
 from tpmdp.progress import Progress, was_interrupted
 
 Run = Callable[[Job], list[Row]]
@@ -29,7 +29,6 @@ BACKENDS: Final[tuple[Name, ...]] = ("local", "dask", "ray")
 _PART_MAX: Final = 1 << 28
 _BATCHES: Final = 4  # jobs a worker, where a backend hands over nothing before all of a batch is done
 _CONNECT_S: Final = 20
-_WATCH_S: Final = 1.0
 _WORKERS_MAX: Final = 1024
 
 
@@ -200,21 +199,14 @@ def _run_one(run: Run, job: Job) -> tuple[Job, list[Row]]:
     """In a worker; one that was started later than the others learns here to leave Ctrl-C to us."""
     if threading.current_thread() is threading.main_thread() and multiprocessing.parent_process() is not None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        _end_with_parent()
+        _watch_parent()
     return job, run(job)
 
 
 @cache
-def _end_with_parent() -> None:
-    """From now on this worker ends soon after whoever started it, even if that was killed."""
-    parent = os.getppid()
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(_WATCH_S)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
+def _watch_parent() -> None:
+    """Once a worker."""
+    end_with_parent()
 
 
 def write_part(parts: Path, job: Job, rows: list[Row]) -> None:

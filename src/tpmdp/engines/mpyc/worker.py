@@ -28,6 +28,7 @@ from tpmdp.engines.mpyc.record import MpycError
 from tpmdp.engines.mpyc.runtime import described, load
 from tpmdp.engines.mpyc.session import Starter, run_party
 from tpmdp.errors import DeadlineError, InputError, TpmdpError
+from tpmdp.lifeline import private_output
 from tpmdp.protocol.terms import Terms
 from tpmdp.validate import IntArray
 
@@ -36,7 +37,7 @@ _NUMBER: Final = np.dtype("<i8")
 
 def main() -> None:
     """Say ready and on which port, wait for the numbers, run, and report on standard output."""
-    out = _private_output()
+    out = private_output()
     source = os.fdopen(os.dup(sys.stdin.fileno()), "rb")  # not sys.stdin: a thread may be reading when we end
     try:
         task = json.loads(source.readline())
@@ -106,15 +107,6 @@ def _numbers(source: IO[bytes], count: int) -> IntArray:
     if len(data) != 8 * count:
         raise MpycError("a task is incomplete")
     return np.frombuffer(data, dtype=_NUMBER).astype(np.int64)
-
-
-def _private_output() -> IO[bytes]:
-    """Standard output for us alone: what a library or a function prints must not mix with the answer."""
-    out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
-    return out
 
 
 def _told(error: TpmdpError) -> dict[str, Any]:

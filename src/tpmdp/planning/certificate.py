@@ -3,6 +3,7 @@
 `Certificate.check` calls neither planner, calibration nor solver. It proves, in rational arithmetic, that (1) each need
 is enough for its budget, (2) every party keeps its need against every dangerous coalition, and (3) no plan that meets
 the same needs has less total noise, up to the stated gap. docs/theory.md, "Certificate", proves that this suffices.
+Weights are taken as given: needs are those of the weighted contributions.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ class Certificate:
     classes: IntArray
     bundles: tuple[Bundle, ...]
     gap: float = CLOSED_FORM_GAP
+    weights: FloatArray | None = None
+    """Of the parties; None is 1 for all."""
 
     def check(self, spec: Spec, progress: Progress | None = None) -> Verdict:
         """Prove privacy and optimality for this spec, or raise `CertificateError` with the violated inequality.
@@ -63,7 +66,7 @@ class Certificate:
         tpmdp.errors.CertificateError: threshold violated: the certificate is for threshold 2, the spec has 1
         """
         self._check_form(spec)
-        self._check_needs(spec, progress)
+        self._check_needs(self._weighted(spec), progress)
         self._check_privacy(spec)
         bound = self._check_witness(spec)
         total = to_fraction(exact_sum(self.variance))
@@ -75,6 +78,10 @@ class Certificate:
         measured = float((total - bound) / bound) if bound else 0.0
         return Verdict(spec.count, float(total), float(bound), measured, float(NEED_GAP))
 
+    def _weighted(self, spec: Spec) -> Spec:
+        """The spec of what parties contribute."""
+        return spec if self.weights is None else spec.weighted(self.weights)
+
     def _check_form(self, spec: Spec) -> None:
         """The certificate is for this threshold and these receivers, and is well formed."""
         count = spec.count
@@ -85,6 +92,11 @@ class Certificate:
                 raise CertificateError(f"form violated: {len(column)} values of {field} for {count} parties")
             if not ((column >= 0) & (column <= VARIANCE_MAX)).all():
                 raise CertificateError(f"form violated: {field} of a party is negative or above {VARIANCE_MAX:g}")
+        if self.weights is not None:
+            if len(self.weights) != count:
+                raise CertificateError(f"form violated: {len(self.weights)} weights for {count} parties")
+            if not ((self.weights >= 0) & (self.weights <= 1)).all():
+                raise CertificateError("form violated: the weight of a party is negative or above 1")
         if not np.array_equal(self.threshold, spec.threshold):
             shown = [value if isinstance(value, int) else "personal" for value in (self.threshold, spec.threshold)]
             raise CertificateError(
@@ -108,6 +120,7 @@ class Certificate:
         """Doubles, integers and fractions only: anything else would not be compared exactly."""
         columns = [(self.variance, "f"), (self.need, "f"), (self.receivers, "b"), (self.classes, "i")]
         columns += [(bundle.members, "i") for bundle in self.bundles]
+        columns += [] if self.weights is None else [(self.weights, "f")]
         for column, kind in columns:
             if (
                 not isinstance(column, np.ndarray)

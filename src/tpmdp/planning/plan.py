@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from tpmdp.calibration import calibrate_checked, epsilon_at
 from tpmdp.errors import NoNoiseWarning
@@ -16,6 +16,7 @@ from tpmdp.exact import exact_sum, to_float
 from tpmdp.planning.certificate import Certificate
 from tpmdp.planning.closed_form import Case, optimal_variance
 from tpmdp.planning.coalition import WorstCoalitions, worst_coalitions
+from tpmdp.planning.weights import Weights, make_weights
 from tpmdp.planning.witness import Witness, build_witness
 from tpmdp.progress import Progress
 from tpmdp.spec import Spec
@@ -41,24 +42,43 @@ class Protection:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """How much noise each party adds. `variance` and `need` hold one entry a party, in the spec's order."""
+    """How much noise each party adds. `variance` and `need` hold one entry a party, in the spec's order.
+
+    With weights, both are those of the weighted contributions, and the receiver multiplies the sum by `weights.scale`.
+    """
 
     spec: Spec
     variance: FloatArray
     need: FloatArray
     case: Case
+    weights: Weights
     witness: Witness | None = None  # given by the linear program; the closed forms build theirs on demand
     gap: float | None = None
 
     @cached_property
     def total_variance(self) -> float:
-        """Variance of the noise in the answer, per coordinate: the exact sum, rounded once."""
+        """Variance of the noise in the (weighted) sum, per coordinate: the exact sum, rounded once."""
         return to_float(exact_sum(self.variance))
 
     @property
     def standard_deviation(self) -> float:
-        """Standard deviation of the noise in the answer: the expected error (RMSE) of each coordinate."""
-        return math.sqrt(self.total_variance)
+        """Standard deviation of the noise in each coordinate of the answer: its expected error if weights are equal."""
+        return math.sqrt(self.total_variance) * self.weights.scale
+
+    @property
+    def expected_error(self) -> float:
+        """Expected error (RMSE) of each coordinate of the answer, if budgets have nothing to do with the data.
+
+        >>> spec = Spec(epsilon=[0.1, 1.0, 1.0, 1.0, 1.0, 1.0], delta=1e-6, threshold=2)
+        >>> [round(plan(spec, weighting=kind).expected_error, 1) for kind in ("equal", "balanced")]
+        [36.4, 6.1]
+        """
+        return math.hypot(self.standard_deviation, self.weights.spread_error)
+
+    @property
+    def bias_bound(self) -> float:
+        """The most that weights do to the answer (L2), whatever the data; 0 with equal weights."""
+        return self.weights.bias_bound
 
     @property
     def no_noise_reason(self) -> str | None:
@@ -66,7 +86,9 @@ class Plan:
         return no_noise_reason(self.spec, self.variance, self.need)
 
     def __repr__(self) -> str:
-        return f"Plan({self.spec.count} parties, {self.case.value}, total variance {self.total_variance:.6g})"
+        weights = "" if self.weights.are_equal else f", {self.weights.kind} weights"
+        noise = f"total variance {self.total_variance:.6g}"
+        return f"Plan({self.spec.count} parties, {self.case.value}{weights}, {noise})"
 
     def protection(self) -> Protection:
         """Each party's real epsilon at its delta, its slack, and who would have to collude.
@@ -77,7 +99,7 @@ class Plan:
         spec = self.spec
         worst = worst_coalitions(self.variance, spec.threshold, spec.receivers)
         honest = worst.honest_variance
-        epsilon = epsilon_at(np.sqrt(honest), spec.delta, spec.sensitivity)
+        epsilon = epsilon_at(np.sqrt(honest), spec.delta, spec.weighted(self.weights.each).sensitivity)
         # The need is proven enough for the budget, so where it is met the budget itself is a valid bound.
         epsilon = np.where(honest >= self.need, np.minimum(epsilon, spec.epsilon), epsilon)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -85,7 +107,7 @@ class Plan:
         return Protection(epsilon, slack, honest, worst)
 
     def certificate(self) -> Certificate:
-        """A proof that this plan is private and optimal, checkable without trusting this software's planner.
+        """A proof that this plan is private and of least noise for its weights, checkable without trusting the planner.
 
         >>> spec = Spec(epsilon=[0.5, 1, 2], delta=1e-6, threshold=1)
         >>> plan(spec).certificate().check(spec).parties
@@ -98,7 +120,14 @@ class Plan:
             witness = build_witness(self.need, spec.threshold, spec.receivers)
         stated = {} if self.gap is None else {"gap": self.gap}
         return Certificate(
-            self.variance, self.need, spec.threshold, spec.receivers, witness.classes, witness.bundles, **stated
+            self.variance,
+            self.need,
+            spec.threshold,
+            spec.receivers,
+            witness.classes,
+            witness.bundles,
+            weights=self.weights.each,
+            **stated,
         )
 
 
@@ -129,15 +158,30 @@ def needs(spec: Spec, progress: Progress | None = None) -> FloatArray:
     return need
 
 
-def plan(spec: Spec, progress: Progress | None = None) -> Plan:
+def plan(
+    spec: Spec,
+    progress: Progress | None = None,
+    *,
+    weighting: str | ArrayLike = "equal",
+    spread: float | None = None,
+    records: ArrayLike | None = None,
+    width: float | None = None,
+) -> Plan:
     """The plan of least total noise that keeps every party's budget against every coalition up to the threshold.
+
+    `weighting`: "equal"; "balanced", the weights of least expected error; or one weight a party, from 0 to 1. The rest
+    matters for weights only. `records`: how many each party has, 1 if not given. `width`: of a range that holds all
+    records' values; if not given, the largest sensitivity. `spread`: bound on the standard deviation of the average of
+    a party's records; if not given, half the width. docs/weights.md says what weights assume.
 
     >>> spec = Spec(epsilon=[0.5, 1.0, 2.0, 2.0], delta=1e-6, threshold=2, receivers=[0])
     >>> result = plan(spec)
     >>> result.case.value, result.variance.round(2).tolist(), round(result.standard_deviation, 2)
     ('Alg. 3, case 2', [0.0, 15.36, 2.49, 2.49], 4.51)
     """
-    need = needs(spec, progress)
+    plain = needs(spec, progress)
+    weights = make_weights(spec, lambda: plain, weighting, spread, records, width)
+    need = plain if (weights.each == 1).all() else needs(spec.weighted(weights.each), progress)
     witness, gap = None, None
     if isinstance(spec.threshold, int):
         variance, case = optimal_variance(need, spec.threshold, spec.receivers)
@@ -148,7 +192,7 @@ def plan(spec: Spec, progress: Progress | None = None) -> Plan:
         case = Case.PERSONAL_THRESHOLDS
     variance.flags.writeable = False
     need.flags.writeable = False
-    result = Plan(spec, variance, need, case, witness, gap)
+    result = Plan(spec, variance, need, case, weights, witness, gap)
     if result.no_noise_reason:
         warnings.warn(f"the plan adds no noise, because {result.no_noise_reason}", NoNoiseWarning, 2)
     return result

@@ -1,107 +1,171 @@
-"""Weights that make the most of many budgets: party j contributes w_j x_j, which scales its need by w_j^2.
+"""Public weights of the parties: what they do to sensitivities, and what the rescaled sum then rests on.
 
-The optimal total variance of needs u is v(u) = max sum a_j u_j over 0 <= a_j <= 1, sum a_j = burden (docs/theory.md,
-"Weights"). So the best weights and the worst a are a saddle point, found by one root of an increasing function.
+Party j contributes w_j times the sum over its m_j records; the receiver multiplies by N/W, the sum of all m_j over that
+of m_j w_j. Equal weights assume nothing. Others stand for a sum in which some parties count more than others: it is
+right on average if weights, and so budgets, have nothing to do with the data, and off by at most `bias_bound` if not.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from fractions import Fraction
-from typing import Final
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tpmdp.errors import InputError
-from tpmdp.planning.closed_form import Case, case_of
-from tpmdp.validate import BoolArray, FloatArray
+from tpmdp.planning.balance import balance
+from tpmdp.spec import Spec
+from tpmdp.validate import FloatArray, as_floats
 
-_STEPS_MAX: Final = 200
+Kind = Literal["equal", "balanced", "own"]
+KINDS: Final = ("equal", "balanced")
+WEIGHT_MIN: Final = 1e-12
+"""Smaller weights are refused, or made 0 where they are chosen here."""
+ASSUMPTION: Final = "budgets have nothing to do with the data"
 
 
 @dataclass(frozen=True, eq=False)
-class Balance:
-    """Weights, the largest of them 1; and the pressure a that proves them best."""
+class Weights:
+    """One weight a party, from 0 to 1, and what is publicly known of the parties' records."""
 
-    weights: FloatArray
-    pressure: FloatArray
-    bound: float
-    """No weights have a smaller expected squared error of the rescaled sum."""
+    each: FloatArray
+    records: FloatArray
+    width: float
+    """All records' values lie within a range of this width (L2)."""
+    spread: float
+    """Bound on the standard deviation of the average of a party's records, where the assumption holds."""
+    kind: Kind = "own"
+    least: float | None = field(default=None)
+    """Balanced: no weights have a smaller expected squared error."""
+
+    @cached_property
+    def are_equal(self) -> bool:
+        """Whether everybody counts the same, so that nothing is assumed."""
+        counted = self.each[self.records > 0]
+        return bool((counted == counted[:1]).all())
+
+    @cached_property
+    def scale(self) -> float:
+        """What the receiver multiplies the weighted sum by.
+
+        >>> Weights(np.array([1.0, 0.5]), np.ones(2), 1.0, 0.5).scale
+        1.3333333333333333
+        """
+        return math.fsum(self.records.tolist()) / math.fsum((self.records * self.each).tolist())
+
+    @cached_property
+    def excess(self) -> FloatArray:
+        """By how many records each party counts too much, or too little: they add up to 0.
+
+        >>> Weights(np.array([1.0, 0.5]), np.ones(2), 1.0, 0.5).excess.round(3).tolist()
+        [0.333, -0.333]
+        """
+        return np.zeros(len(self.each)) if self.are_equal else self.records * (self.scale * self.each - 1.0)
+
+    @cached_property
+    def imbalance(self) -> float:
+        """Root of the sum of squares of the excess: the spread error of records of spread 1."""
+        return float(np.sqrt(np.sum(self.excess**2)))
+
+    @cached_property
+    def misplaced(self) -> float:
+        """How many records' worth of weight is with the wrong parties: the bias of records of width 1, at most."""
+        return float(np.abs(self.excess).sum()) / 2 * (1 + 1e-12)
+
+    @property
+    def spread_error(self) -> float:
+        """Standard deviation of what the weights do to the sum, if budgets have nothing to do with the data.
+
+        >>> round(Weights(np.array([1.0, 0.5]), np.ones(2), 1.0, 0.5).spread_error, 4)
+        0.2357
+        """
+        return self.spread * self.imbalance
+
+    @property
+    def bias_bound(self) -> float:
+        """The most that the weights do to the sum (L2), whatever the data.
+
+        >>> round(Weights(np.array([1.0, 0.5]), np.ones(2), 1.0, 0.5).bias_bound, 4)
+        0.3333
+        """
+        return self.width * self.misplaced
 
 
-def burden(count: int, threshold: int, receiver_count: int) -> Fraction:
-    """How many largest needs the optimal plan adds up, the last one in part; n/(n - t) where all receive.
+def make_weights(
+    spec: Spec,
+    needs: Callable[[], FloatArray],
+    weighting: str | ArrayLike = "equal",
+    spread: float | None = None,
+    records: ArrayLike | None = None,
+    width: float | None = None,
+) -> Weights:
+    """Weights as `plan` takes them, checked. Balanced ones for personal thresholds suit the largest.
 
-    >>> burden(1000, 500, 1000), burden(5, 4, 5), burden(9, 2, 3), burden(9, 2, 1)
-    (Fraction(2, 1), Fraction(5, 1), Fraction(6, 5), Fraction(8, 7))
+    >>> spec = Spec(epsilon=[0.5, 1.0], delta=1e-6, threshold=1)
+    >>> make_weights(spec, lambda: np.array([4.0, 1.0]), "balanced").each.round(3).tolist()
+    [0.294, 1.0]
     """
-    case = case_of(count, threshold, receiver_count)
-    if case is Case.NO_ADVERSARY:
-        return Fraction(0)
-    if case is Case.ONE_RECEIVER:
-        return Fraction(count - 1, count - threshold)
-    if case is Case.FEW_RECEIVERS:
-        return Fraction(count - receiver_count, count - receiver_count - threshold + 1)
-    return Fraction(count, count - threshold)
+    sizes = _check_records(records, spec)
+    most = float(spec.sensitivity.max()) if width is None else _positive("width", width, "give the range of a record")
+    typical = most / 2 if spread is None else _positive("spread", spread, "give half the range of a record, or less")
+    if isinstance(weighting, str):
+        if weighting not in KINDS:
+            rule = f"must be {' or '.join(KINDS)}, or one weight a party"
+            raise InputError("weighting", weighting, rule, "choose one")
+        if weighting == "equal" or typical == 0:
+            return Weights(np.ones(spec.count), sizes, most, typical, "equal", None)
+        threshold = int(np.max(spec.threshold))
+        found = balance(needs(), threshold, spec.receivers, typical, sizes)
+        each = np.where(found.weights < WEIGHT_MIN, 0.0, found.weights)
+        return Weights(each, sizes, most, typical, "balanced", found.bound if spec.common_threshold else None)
+    return Weights(check_weights(as_floats("weights", weighting), sizes, spec.name), sizes, most, typical, "own")
 
 
-def concerned(threshold: int, receivers: BoolArray) -> BoolArray:
-    """Whose needs count: all, but for a sole receiver, which cannot be attacked without itself.
+def check_weights(each: FloatArray, records: FloatArray, label: Callable[[int], str]) -> FloatArray:
+    """Own weights: from 0 to 1, one a party, and not 0 for all that have records.
 
-    >>> concerned(1, np.array([True, False])).tolist()
-    [False, True]
+    >>> check_weights(np.array([1.0, 2.0]), np.ones(2), "party {}".format)
+    Traceback (most recent call last):
+        ...
+    tpmdp.errors.InputError: weight of party 1 = 2.0 must be 0 or lie in [1e-12, 1]: divide all weights by the largest
     """
-    alone = case_of(len(receivers), threshold, int(np.count_nonzero(receivers))) is Case.ONE_RECEIVER
-    return ~receivers if alone else np.ones(len(receivers), dtype=np.bool_)
+    if each.ndim != 1 or len(each) != len(records):
+        rule = f"must be one a party ({len(records)})"
+        raise InputError("weights", f"{each.size} values", rule, 'list them, or use "equal" or "balanced"')
+    with np.errstate(invalid="ignore"):
+        bad = ~((each == 0) | ((each >= WEIGHT_MIN) & (each <= 1)))
+    if bad.any():
+        party = int(np.argmax(bad))
+        rule = f"must be 0 or lie in [{WEIGHT_MIN:g}, 1]"
+        raise InputError(f"weight of {label(party)}", float(each[party]), rule, "divide all weights by the largest")
+    if not (each * records).any():
+        raise InputError("weights", 0.0, "are 0 for all parties with records", "give at least one a weight of 1")
+    each = each.copy()
+    each.flags.writeable = False
+    return each
 
 
-def balance(need: FloatArray, threshold: int, receivers: BoolArray, spread: float) -> Balance:
-    """The weights of least expected squared error (n / sum w)^2 v(w) + spread^2 sum (n w_j / sum w - 1)^2.
-
-    `spread` bounds the standard deviation of a party's contribution. With pressure a, the weights are
-    1/(a_j need_j + spread^2): equal where a = 0, as 1/sqrt(need) in between, and as for independent errors where a = 1.
-
-    >>> found = balance(np.array([100.0, 4.0, 1.0, 1.0]), 1, np.full(4, True), 0.5)
-    >>> found.weights.round(3), round(found.bound, 3)
-    (array([0.1, 0.5, 1. , 1. ]), 3.493)
-    """
-    if not (np.isfinite(spread) and spread > 0):
-        raise InputError("spread", spread, "must be a positive number", "give half the range of a contribution")
-    count, square = len(need), spread * spread
-    pressed = (need > 0) & concerned(threshold, receivers)
-    whole = burden(count, threshold, int(np.count_nonzero(receivers)))
-    room = min(float(whole), float(np.count_nonzero(pressed)))
-    pressure = np.zeros(count)
-    if room:
-        pressure[pressed] = _pressure(np.sqrt(need[pressed]), room, square)
-    inverse = 1.0 / (pressure * need + square)
-    bound = count**2 / float(inverse.sum()) - count * square
-    return Balance(inverse / inverse.max(), pressure, max(bound, 0.0))
+def _check_records(records: ArrayLike | None, spec: Spec) -> FloatArray:
+    sizes = np.ones(1) if records is None else as_floats("records", records)
+    if sizes.size not in (1, spec.count):
+        raise InputError("records", f"{sizes.size} values", f"must be one number or {spec.count}", "give one a party")
+    with np.errstate(invalid="ignore"):
+        bad = ~(np.isfinite(sizes) & (sizes >= 0) & (sizes == np.floor(sizes)))
+    if bad.any():
+        party = int(np.argmax(np.atleast_1d(bad)))
+        value = float(sizes.flat[party])
+        raise InputError(f"records of {spec.name(party)}", value, "must be a whole number, 0 or more", "correct it")
+    if not sizes.any():
+        raise InputError("records", 0, "must not be 0 for all parties", "say how many records each party has")
+    return np.broadcast_to(sizes, (spec.count,)).astype(np.float64)
 
 
-def _pressure(sigma: FloatArray, room: float, square: float) -> FloatArray:
-    """a_j = level/sigma_j - spread^2/sigma_j^2, kept from 0 to 1, at the level where they add up to `room`.
-
-    The sum rises with the level, straight between points where somebody reaches 0 or 1. Newton's steps, kept between
-    bounds, end in the straight piece that holds the root.
-    """
-    start, end = square / sigma, sigma + square / sigma
-    low, high = float(start.min()), float(end.max())
-    slopes, offsets = 1.0 / sigma, square / sigma**2
-    level = low
-    pressure = np.zeros_like(sigma)
-    for _ in range(_STEPS_MAX):
-        pressure = np.clip(level * slopes - offsets, 0.0, 1.0)
-        missing = room - float(pressure.sum())
-        if missing > 0:
-            low = level
-        else:
-            high = level
-        slope = float(slopes[(start <= level) & (level < end)].sum())
-        step = level + missing / slope if slope else high
-        if not low < step < high:
-            step = 0.5 * (low + high)
-        if step == level or abs(missing) <= 1e-15 * room:
-            break
-        level = step
-    return pressure
+def _positive(field: str, value: float, remedy: str) -> float:
+    number = as_floats(field, value)
+    if number.ndim or not (np.isfinite(number) and number > 0):
+        raise InputError(field, value, "must be a positive number", remedy)
+    return float(number)

@@ -11,7 +11,7 @@ from scipy.optimize import linprog, minimize
 
 from tests.oracles import dangerous_coalitions
 from tpmdp.errors import InputError
-from tpmdp.planning.weights import balance, burden, concerned
+from tpmdp.planning.balance import balance, burden, concerned
 
 
 def least_total(need: Any, threshold: int, receivers: Any) -> float:

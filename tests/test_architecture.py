@@ -71,6 +71,8 @@ RANKS = [
     {"participation"},
     {"embedded"},
     {"baselines", "parties_file", "plan_file"},
+    {"report_numbers"},
+    {"report_weights"},
     {"report"},
     {"report_release", "report_queries", "picture", "picture_release"},
     {"mechanisms.problem", "mechanisms.functional"},

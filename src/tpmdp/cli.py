@@ -54,15 +54,31 @@ for _command in (keygen, run, join, terms, query, check_query, experiment, relay
 @click.argument("parties", type=_FILE)
 @click.option("--threshold", "-t", help="How many parties may collude. Default: what the file says.")
 @click.option("--receivers", "-r", help="Who learns the answer: names a,b or all or none. Default: what the file says.")
+@click.option(
+    "--weighting",
+    type=click.Choice(("equal", "balanced", "own")),
+    help="How much each party counts. Default: equal, or own if the file has weights.",
+)
+@click.option(
+    "--spread", type=float, help="Standard deviation of a party's values, for weights. Default: half the range."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 @click.option("--out", type=_FILE, help="Write the plan and its certificate here (plan.json).")
 @click.option("--plot", type=_FILE, help="Draw noise and error here (.png or .svg).")
 def plan(
-    parties: Path, threshold: str | None, receivers: str | None, as_json: bool, out: Path | None, plot: Path | None
+    parties: Path,
+    threshold: str | None,
+    receivers: str | None,
+    weighting: str | None,
+    spread: float | None,
+    as_json: bool,
+    out: Path | None,
+    plot: Path | None,
 ) -> None:
     """Plan the noise for the PARTIES in a .csv, .parquet or .toml file.
 
-    Columns: name, epsilon, delta, sensitivity (default 1), threshold (optional, one a party).
+    Columns: name, epsilon, delta, and optional ones: sensitivity (default 1), threshold (one a party), weight (of your
+    own, 0 to 1) and records (default 1; a party's weight holds for each).
 
     Example: tpmdp plan parties.csv --threshold 2 --receivers bank,city --out plan.json --plot plan.png
     """
@@ -79,7 +95,8 @@ def plan(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the report says it louder
         with stage("planning") as report_progress:
-            result = make_plan(spec, report_progress)
+            weights = _weighting(weighting, found)
+            result = make_plan(spec, report_progress, weighting=weights, spread=spread, records=found.records)
     with stage("computing protection and baselines"):
         report = PlanReport.of(result)
     with stage("writing"):
@@ -161,6 +178,16 @@ def _threshold(option: str | None, found: Parties) -> Any:
     except ValueError:
         remedy = "give how many parties may collude, such as 2"
         raise InputError("threshold", option, "is not a number", remedy) from None
+
+
+def _weighting(option: str | None, found: Parties) -> Any:
+    if option == "own" and found.weights is None:
+        raise InputError("--weighting", "own", "needs weights, and the file has none", "add a column weight, 0 to 1")
+    if option in (None, "own") and found.weights is not None:
+        return found.weights
+    if found.weights is not None:
+        click.echo(f"tpmdp: --weighting {option} replaces the weights in the file", err=True)
+    return option or "equal"
 
 
 def _receivers(option: str | None, found: Parties) -> Any:

@@ -6,7 +6,7 @@ import csv
 import io
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isinf
 from pathlib import Path
 from typing import Any, Final
@@ -16,23 +16,26 @@ import numpy as np
 from tpmdp.errors import FileError, InputError, shown
 from tpmdp.files import readable
 from tpmdp.parquet import read_parquet
+from tpmdp.planning.weights import check_records, check_weights
 from tpmdp.progress import Progress
 from tpmdp.spec import Spec, check_names, check_threshold
-from tpmdp.validate import check_delta, check_epsilon, check_sensitivity, parse_float
+from tpmdp.validate import FloatArray, check_delta, check_epsilon, check_sensitivity, parse_float
 
-COLUMNS: Final = ("name", "epsilon", "delta", "sensitivity", "threshold")
+COLUMNS: Final = ("name", "epsilon", "delta", "sensitivity", "threshold", "weight", "records")
 _REQUIRED: Final = ("epsilon", "delta")
 _SIZE_MAX: Final = 4 << 30
 
 
 @dataclass(frozen=True, eq=False)
 class Parties:
-    """What a parties file says; `threshold` and `receivers` are None where it is silent."""
+    """What a parties file says; None where it is silent."""
 
     columns: dict[str, Any]
     names: tuple[str, ...]
     threshold: Any = None
     receivers: list[str] | str | None = None
+    weights: FloatArray | None = None
+    records: FloatArray | None = None
 
     def spec(self, threshold: Any, receivers: Any) -> Spec:
         """The spec for these parties.
@@ -84,7 +87,7 @@ def _finish(path: Path, columns: dict[str, Any], names: Sequence[Any] | None, la
     if not count:
         raise FileError(path, "has no parties", "give one line a party")
     arrays = {field: np.asarray(column, dtype=np.float64) for field, column in columns.items()}
-    threshold = arrays.pop("threshold", None)
+    threshold, weights, records = (arrays.pop(field, None) for field in ("threshold", "weight", "records"))
     try:
         named = tuple(f"party_{i + 1}" for i in range(count)) if names is None else check_names(names, label)
         if threshold is not None:
@@ -93,9 +96,12 @@ def _finish(path: Path, columns: dict[str, Any], names: Sequence[Any] | None, la
         check_delta(arrays["delta"], arrays["epsilon"], label)
         if "sensitivity" in arrays:
             check_sensitivity(arrays["sensitivity"], label)
+        sizes = np.ones(count) if records is None else check_records(records, label)
+        if weights is not None:
+            check_weights(weights, sizes, label)
     except InputError as error:
         raise FileError(path, f"has {error.field} = {shown(error.value)}, which {error.rule}", error.remedy) from None
-    return Parties(arrays, named, threshold)
+    return Parties(arrays, named, threshold, None, weights, records)
 
 
 # CSV ------------------------------------------------------------------------------------------------------------------
@@ -123,7 +129,8 @@ def _number(path: Path, line: int, field: str, text: str) -> float:
             raise ValueError
     except ValueError:
         problem = f"line {line} has {field} = {shown(text.strip())}, which is not a number in range"
-        remedy = "write a whole number such as 2" if field == "threshold" else "write a number such as 0.5, 1e-6 or inf"
+        whole = field in ("threshold", "records")
+        remedy = "write a whole number such as 2" if whole else "write a number such as 0.5, 1e-6 or inf"
         raise FileError(path, problem, remedy) from None
     return number
 
@@ -206,7 +213,8 @@ def _read_toml(path: Path, progress: Progress | None) -> Parties:
     defaults = {"sensitivity": 1.0, **{key: document[key] for key in known[2:] if key in document}}
     for key, value in defaults.items():
         _toml_number(path, f"has {key}", value)
-    fields = [*_REQUIRED, "sensitivity", *(["threshold"] if any("threshold" in entry for entry in entries) else [])]
+    optional = [field for field in ("threshold", "weight", "records") if any(field in entry for entry in entries)]
+    fields = [*_REQUIRED, "sensitivity", *optional]
     columns: dict[str, Any] = {field: [] for field in fields}
     for number, entry in enumerate(entries, 1):
         for key in entry:
@@ -221,7 +229,8 @@ def _read_toml(path: Path, progress: Progress | None) -> Parties:
     names = [entry.get("name", f"party_{number}") for number, entry in enumerate(entries, 1)]
     parties = _finish(path, columns, names, lambda index: f"party {index + 1}")
     threshold = parties.threshold if parties.threshold is not None else document.get("threshold")
-    return Parties(parties.columns, parties.names, threshold, _toml_receivers(path, document.get("receivers")))
+    receivers = _toml_receivers(path, document.get("receivers"))
+    return replace(parties, threshold=threshold, receivers=receivers)
 
 
 def _toml_receivers(path: Path, receivers: Any) -> list[str] | str | None:

@@ -10,7 +10,8 @@ import numpy as np
 
 from tpmdp.baselines import totals_by_threshold
 from tpmdp.errors import MissingDependencyError
-from tpmdp.report import PlanReport, short_name
+from tpmdp.report import PlanReport
+from tpmdp.report_numbers import short_name
 from tpmdp.validate import FloatArray
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import numpy as np
 from tpmdp.errors import MissingDependencyError
 from tpmdp.queries.base import Answer, Query
 from tpmdp.queries.joint import JointQuery
-from tpmdp.report import rounded
+from tpmdp.report_numbers import rounded
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -68,6 +68,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
             ],
         },
         "gap": certificate.gap,
+        **({} if (plan.weights.each == 1).all() else {"weights": _column(plan.weights.each)}),
     }
 
 
@@ -87,14 +88,14 @@ class _Reader:
     def fail(self, problem: str) -> NoReturn:
         raise FileError(self.path, problem, "ask for the plan again, from `tpmdp plan --out`")
 
-    def table(self, value: Any, key: str, keys: tuple[str, ...]) -> dict[str, Any]:
+    def table(self, value: Any, key: str, keys: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, Any]:
         if not isinstance(value, dict):
             self.fail(f"has {key} = {shown(value)}, which is not a table")
         for name in keys:
             if name not in value:
                 self.fail(f"lacks {name} in {key}")
         for name in value:
-            if name not in keys:
+            if name not in keys + optional:
                 self.fail(f"has an unknown key {shown(name)} in {key}")
         return value
 
@@ -177,7 +178,7 @@ def read_plan(path: Path) -> tuple[Spec, Certificate]:
     """
     reader = _Reader(path)
     keys = ("format", "version", "parties", "threshold", "receivers", "need", "variance", "witness", "gap")
-    root = reader.table(_parse(path), "plan", keys)
+    root = reader.table(_parse(path), "plan", keys, ("weights",))
     if root["format"] != FORMAT or root["version"] != VERSION or isinstance(root["version"], bool):
         reader.fail(f"is {shown(root['format'])} version {shown(root['version'])}, not {FORMAT} version {VERSION}")
     parties = reader.table(root["parties"], "parties", ("count", "names", "epsilon", "delta", "sensitivity"))
@@ -203,7 +204,8 @@ def read_plan(path: Path) -> tuple[Spec, Certificate]:
     classes = reader.wholes(witness["classes"], "classes", max(count, 8))
     need, variance = (reader.column(root[key], key, count) for key in ("need", "variance"))
     gap = reader.number(root["gap"], "gap")
-    return spec, Certificate(variance, need, spec.threshold, spec.receivers, classes, bundles, gap)
+    weights = reader.column(root["weights"], "weights", count) if "weights" in root else None
+    return spec, Certificate(variance, need, spec.threshold, spec.receivers, classes, bundles, gap, weights)
 
 
 def _read_bundle(reader: _Reader, entry: Any, count: int) -> Bundle:

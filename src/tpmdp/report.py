@@ -12,7 +12,9 @@ import numpy as np
 from tpmdp.baselines import Baseline, planning_baselines
 from tpmdp.errors import InputError
 from tpmdp.planning.certificate import Certificate, Verdict
-from tpmdp.planning.plan import Plan, Protection, no_noise_reason
+from tpmdp.planning.plan import Plan, Protection, needs, no_noise_reason
+from tpmdp.report_numbers import keep_numbers, number, plain_number, plural, short_name
+from tpmdp.report_weights import Choice, choices, choices_json, weights_table
 from tpmdp.spec import Spec
 
 if TYPE_CHECKING:
@@ -20,9 +22,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 ROWS_MAX: Final = 40  # longer tables show the strictest and the most liberal parties only
-NAME_SHOWN: Final = 24
-_DIGITS_MAX: Final = 9  # after the point
-_PLAIN_MAX: Final = 1e15  # from here on numbers have an exponent
 _WIDE: Final = 110  # columns of a terminal from which the worst coalition fits in
 
 
@@ -33,6 +32,7 @@ class PlanReport:
     plan: Plan
     protection: Protection
     baselines: list[Baseline]
+    choices: list[Choice]
 
     @classmethod
     def of(cls, plan: Plan) -> PlanReport:
@@ -46,61 +46,9 @@ class PlanReport:
         spec = plan.spec
         # TMDP has one threshold for all: under personal thresholds that is the largest.
         threshold = spec.threshold if isinstance(spec.threshold, int) else int(spec.threshold.max())
-        return cls(plan, plan.protection(), planning_baselines(plan.need, threshold, spec.receivers))
-
-
-def number(value: float) -> str:
-    """A number for a table: four significant digits.
-
-    >>> number(17.84791), number(float("inf")), number(0.0)
-    ('17.85', 'inf', '0')
-    """
-    return f"{value:.4g}"
-
-
-def rounded(value: float, error: float) -> str:
-    """A number to the digits that its standard error leaves: two of the error.
-
-    >>> rounded(-51128.3, 3904.0), rounded(6.5213, 0.2505), rounded(12.0, 0.0), rounded(1e30, 1e25)
-    ('-51,100', '6.52', '12', '1e+30')
-    """
-    if not (error > 0 and math.isfinite(error) and math.isfinite(value)):
-        return number(value)
-    digits = 1 - math.floor(math.log10(error))
-    if digits > _DIGITS_MAX or max(abs(value), error) >= _PLAIN_MAX:
-        return number(value)
-    return f"{round(value, digits):,.{max(digits, 0)}f}"
-
-
-def plural(count: int, noun: str, many: str | None = None) -> str:
-    """The count with its noun.
-
-    >>> plural(1, "party", "parties"), plural(2, "receiver")
-    ('1 party', '2 receivers')
-    """
-    return f"{count} {noun if count == 1 else many or noun + 's'}"
-
-
-def short_name(spec: Spec, party: int, most: int = NAME_SHOWN) -> str:
-    """The party's name, shortened for tables and pictures.
-
-    >>> short_name(Spec(epsilon=1, delta=0.1, threshold=0, names=["hospital of the north 7"]), 0, 12)
-    'hospi...th 7'
-    """
-    name = spec.name(party)
-    if len(name) <= most:
-        return name
-    tail = (most - 3) // 2  # numbered names differ at their end
-    return name[: most - 3 - tail] + "..." + name[-tail:]
-
-
-def _keep_numbers(table: Table) -> Table:
-    """Numbers are never cut: in a narrow terminal the names give way."""
-    for column in table.columns:
-        if column.justify == "right":
-            texts = [str(column.header), *map(str, column.cells)]
-            column.min_width = max(len(line) for text in texts for line in text.split("\n"))
-    return table
+        plain = plan.need if (plan.weights.each == 1).all() else needs(spec)
+        baselines = planning_baselines(plain, threshold, spec.receivers)
+        return cls(plan, plan.protection(), baselines, choices(plan))
 
 
 def headline(spec: Spec) -> str:
@@ -177,6 +125,10 @@ def plan_table(report: PlanReport, width: int = 140) -> Table:
 
     plan, spec, protection = report.plan, report.plan.spec, report.protection
     table, budget = _new_table("Noise plan", spec, fixed=False)
+    weights = plan.weights
+    if not weights.are_equal:
+        table.add_column("weight", justify="right", no_wrap=True)
+        budget.append(weights.each)
     for heading in ("need", "own\nnoise", "real\nepsilon", "slack"):
         table.add_column(heading, justify="right", no_wrap=True)
     if width >= _WIDE:
@@ -196,8 +148,9 @@ def plan_table(report: PlanReport, width: int = 140) -> Table:
             "-" if math.isinf(slack) else f"{slack:.3g}x",
         ]
         table.add_row(*cells, *([escape(_coalition_text(report, party))] if width >= _WIDE else []))
-    _keep_numbers(table).caption = (
-        f"{_common(spec)}need: variance the budget asks for. own noise: variance the party adds.\n"
+    keep_numbers(table).caption = (
+        f"{_common(spec)}need: variance the budget asks for{'' if weights.are_equal else ' at this weight'}. "
+        "own noise: variance the party adds.\n"
         "real epsilon: what it gets against the worst coalition. slack: honest noise over need."
     )
     return table
@@ -211,16 +164,18 @@ def error_table(report: PlanReport) -> Table:
     plan = report.plan
     table = Table(title="Noise in the answer", box=SIMPLE_HEAD, title_justify="left")
     table.add_column("mechanism", overflow="fold")
-    for heading in ("total\nvariance", "expected\nerror (RMSE)", "relative"):
+    error = "expected\nerror (RMSE)" if plan.weights.are_equal else "its standard\ndeviation"
+    for heading in ("total\nvariance", error, "relative"):
         table.add_column(heading, justify="right")
     table.add_column("assumes")
     threshold = plan.spec.threshold
     assumes = f"at most {threshold} collude" if isinstance(threshold, int) else "personal thresholds"
     own = plan.standard_deviation
-    for row in (Baseline("this plan", assumes, plan.total_variance), *report.baselines):
+    answer = plan.total_variance * plan.weights.scale**2
+    for row in (Baseline("this plan", assumes, answer), *report.baselines):
         relative = f"{row.standard_deviation / own:.3g}x" if own else "-"
         table.add_row(row.name, number(row.total_variance), number(row.standard_deviation), relative, row.meaning)
-    return _keep_numbers(table)
+    return keep_numbers(table)
 
 
 def print_plan(report: PlanReport, console: Console) -> None:
@@ -229,6 +184,8 @@ def print_plan(report: PlanReport, console: Console) -> None:
     _print_no_noise(report.plan.no_noise_reason, console)
     console.print(plan_table(report, console.width))
     console.print(error_table(report))
+    if report.choices:
+        console.print(weights_table(report.plan, report.choices, console.width))
 
 
 def _chosen(spec: Spec, names: Sequence[str]) -> list[int]:
@@ -250,6 +207,9 @@ def print_verdict(
 
     rows = _chosen(spec, names)
     table, budget = _new_table("Checked for these budgets", spec, fixed=True)
+    if certificate.weights is not None:
+        table.add_column("weight", justify="right", no_wrap=True)
+        budget.append(certificate.weights)
     for heading in ("need", "own\nnoise"):
         table.add_column(heading, justify="right", no_wrap=True)
     for party in rows:
@@ -259,7 +219,7 @@ def print_verdict(
         table.add_row(escape(short_name(spec, party)), receives, *budgets, *noise)
     if not names and spec.count > len(rows):
         table.add_row(f"... {spec.count - len(rows)} more")
-    console.print(_keep_numbers(table))
+    console.print(keep_numbers(table))
     _print_no_noise(no_noise_reason(spec, certificate.variance, certificate.need), console)
     many = (
         f"up to {plural(spec.threshold, 'party', 'parties')}"
@@ -270,15 +230,11 @@ def print_verdict(
     console.print(
         f"[bold green]VALID[/] for {headline(spec)}; proved in exact arithmetic:\n"
         f"  private: each budget holds against any coalition of {many}\n"
-        f"  optimal: total variance {number(verdict.total_variance)}; no plan for these needs has less, "
+        f"  optimal: total variance {number(verdict.total_variance)}; "
+        f"no plan for these {'needs' if certificate.weights is None else 'needs and weights'} has less, "
         f"up to a relative gap of {verdict.gap:.1e}\n"
         f"Look up your own budget {yours}: the proof is for the budgets it shows."
     )
-
-
-def plain_number(value: float) -> float | str:
-    """JSON has no infinity."""
-    return "inf" if math.isinf(value) else float(value)
 
 
 def _party_json(spec: Spec, party: int, **more: float) -> dict[str, Any]:
@@ -303,10 +259,10 @@ def plan_json(report: PlanReport) -> dict[str, Any]:
     True
     """
     plan, spec, protection = report.plan, report.plan.spec, report.protection
-    columns = (plan.need, plan.variance, protection.epsilon, protection.slack)
+    columns = (plan.need, plan.variance, protection.epsilon, protection.slack, plan.weights.each)
     parties = [
-        _party_json(spec, party, need=need, variance=variance, real_epsilon=real, slack=slack)
-        for party, (need, variance, real, slack) in enumerate(zip(*(c.tolist() for c in columns), strict=True))
+        _party_json(spec, party, need=need, variance=variance, real_epsilon=real, slack=slack, weight=weight)
+        for party, (need, variance, real, slack, weight) in enumerate(zip(*(c.tolist() for c in columns), strict=True))
     ]
     if spec.count <= ROWS_MAX:
         for party, row in enumerate(parties):
@@ -319,7 +275,8 @@ def plan_json(report: PlanReport) -> dict[str, Any]:
         "case": plan.case.value,
         "no_noise_reason": plan.no_noise_reason,
         "total_variance": plan.total_variance,
-        "expected_error": plan.standard_deviation,
+        "expected_error": plan.expected_error,
+        "weights": choices_json(plan, report.choices),
         "baselines": baselines,
         "parties": parties,
     }
@@ -328,7 +285,10 @@ def plan_json(report: PlanReport) -> dict[str, Any]:
 def verdict_json(spec: Spec, certificate: Certificate, verdict: Verdict, names: Sequence[str]) -> dict[str, Any]:
     """What a check proved and for whom, as plain JSON values."""
     columns = (certificate.need, certificate.variance)
-    parties = [_party_json(spec, p, need=columns[0][p], variance=columns[1][p]) for p in _chosen(spec, names)]
+    each = np.ones(spec.count) if certificate.weights is None else certificate.weights
+    parties = [
+        _party_json(spec, p, need=columns[0][p], variance=columns[1][p], weight=each[p]) for p in _chosen(spec, names)
+    ]
     reason = no_noise_reason(spec, certificate.variance, certificate.need)
     count = {"receivers": spec.receiver_count, "no_noise_reason": reason}
     return {"valid": True, **vars(verdict), **count, "budgets": parties}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tpmdp.queries.base import Z_95, Query
 from tpmdp.queries.catalogue import EXAMPLES, JOINT_KINDS, Kinds, keys_of
 from tpmdp.queries.joint import JointQuery
-from tpmdp.report import number, plain_number
+from tpmdp.report_numbers import number, plain_number
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tpmdp.ledger import rounded_down, rounded_up
-from tpmdp.report import number, rounded
+from tpmdp.report_numbers import number, rounded
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -186,7 +186,7 @@ def _show(opened: Ledger, spent: Spent, newest: list[Entry], console: Console) -
 
     from tpmdp.errors import shown
     from tpmdp.ledger import promises, rounded_up, square_up
-    from tpmdp.report import number, plural
+    from tpmdp.report_numbers import number, plural
 
     table = Table(title="Privacy ledger", box=SIMPLE_HEAD, title_justify="left", padding=(0, 1))
     wide = console.width >= _WIDE

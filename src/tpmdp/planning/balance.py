@@ -7,7 +7,6 @@ one inside another where parties have different numbers of records.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
@@ -56,23 +55,6 @@ def concerned(threshold: int, receivers: BoolArray) -> BoolArray:
     """
     alone = case_of(len(receivers), threshold, int(np.count_nonzero(receivers))) is Case.ONE_RECEIVER
     return ~receivers if alone else np.ones(len(receivers), dtype=np.bool_)
-
-
-def pressure_of(need: FloatArray, threshold: int, receivers: BoolArray) -> FloatArray:
-    """How much of each need the optimal plan adds up: 1 for the largest ones, which drive the noise, and mostly 0.
-
-    >>> pressure_of(np.array([1.0, 9.0, 4.0, 1.0, 1.0]), 2, np.full(5, True)).round(3).tolist()
-    [0.0, 1.0, 0.667, 0.0, 0.0]
-    """
-    room = burden(len(need), threshold, int(np.count_nonzero(receivers)))
-    pressure = np.zeros(len(need))
-    whole = math.ceil(room)
-    inside = np.flatnonzero(concerned(threshold, receivers))
-    largest = inside[np.argsort(-need[inside], kind="stable")[:whole]]
-    pressure[largest] = 1.0
-    if len(largest) == whole and whole > room:
-        pressure[largest[-1]] = float(room - (whole - 1))
-    return pressure
 
 
 def balance(

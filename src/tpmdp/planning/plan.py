@@ -106,6 +106,26 @@ class Plan:
             slack = np.where(self.need > 0, honest / self.need, np.inf)
         return Protection(epsilon, slack, honest, worst)
 
+    def _witness(self) -> Witness:
+        if self.witness is not None:
+            return self.witness
+        assert isinstance(self.spec.threshold, int)  # personal thresholds always carry the solver's witness
+        return build_witness(self.need, self.spec.threshold, self.spec.receivers)
+
+    def drivers(self) -> FloatArray:
+        """Each party's share of the noise in the answer: whose need it is there for. They add up to 1, or to 0.
+
+        >>> plan(Spec(epsilon=[0.1, 1.0, 1.0, 1.0], delta=1e-6, threshold=2)).drivers().round(2).tolist()
+        [0.99, 0.01, 0.0, 0.0]
+        """
+        share = np.zeros(self.spec.count)
+        if self.weights.pressure is not None:  # balanced weights make many needs the same: any of them would do below
+            share = self.weights.pressure * self.need
+            return share / (share.sum() or 1.0)
+        for bundle in self._witness().bundles:
+            share[bundle.members] = float(bundle.weight) * self.need[bundle.members]
+        return share / (share.sum() or 1.0)
+
     def certificate(self) -> Certificate:
         """A proof that this plan is private and of least noise for its weights, checkable without trusting the planner.
 
@@ -113,11 +133,7 @@ class Plan:
         >>> plan(spec).certificate().check(spec).parties
         3
         """
-        spec = self.spec
-        witness = self.witness
-        if witness is None:
-            assert isinstance(spec.threshold, int)  # personal thresholds always carry the solver's witness
-            witness = build_witness(self.need, spec.threshold, spec.receivers)
+        spec, witness = self.spec, self._witness()
         stated = {} if self.gap is None else {"gap": self.gap}
         return Certificate(
             self.variance,

@@ -41,6 +41,8 @@ class Weights:
     kind: Kind = "own"
     least: float | None = field(default=None)
     """Balanced: no weights have a smaller expected squared error."""
+    pressure: FloatArray | None = field(default=None, repr=False)
+    """Balanced: how much each party's need weighs in that proof."""
 
     @cached_property
     def are_equal(self) -> bool:
@@ -117,11 +119,13 @@ def make_weights(
             rule = f"must be {' or '.join(KINDS)}, or one weight a party"
             raise InputError("weighting", weighting, rule, "choose one")
         if weighting == "equal" or typical == 0:
-            return Weights(np.ones(spec.count), sizes, most, typical, "equal", None)
+            return Weights(np.ones(spec.count), sizes, most, typical, "equal")
         threshold = int(np.max(spec.threshold))
         found = balance(needs(), threshold, spec.receivers, typical, sizes)
         each = np.where(found.weights < WEIGHT_MIN, 0.0, found.weights)
-        return Weights(each, sizes, most, typical, "balanced", found.bound if spec.common_threshold else None)
+        if not spec.common_threshold:
+            return Weights(each, sizes, most, typical, "balanced")
+        return Weights(each, sizes, most, typical, "balanced", found.bound, found.pressure)
     return Weights(check_weights(as_floats("weights", weighting), sizes, spec.name), sizes, most, typical, "own")
 
 
@@ -153,15 +157,24 @@ def _check_records(records: ArrayLike | None, spec: Spec) -> FloatArray:
     sizes = np.ones(1) if records is None else as_floats("records", records)
     if sizes.size not in (1, spec.count):
         raise InputError("records", f"{sizes.size} values", f"must be one number or {spec.count}", "give one a party")
+    return np.broadcast_to(check_records(sizes, spec.name), (spec.count,)).astype(np.float64)
+
+
+def check_records(sizes: FloatArray, label: Callable[[int], str]) -> FloatArray:
+    """How many records parties have: whole numbers, not 0 for all.
+
+    >>> check_records(np.array([3.0, 0.0]), "party {}".format).tolist()
+    [3.0, 0.0]
+    """
     with np.errstate(invalid="ignore"):
         bad = ~(np.isfinite(sizes) & (sizes >= 0) & (sizes == np.floor(sizes)))
     if bad.any():
         party = int(np.argmax(np.atleast_1d(bad)))
         value = float(sizes.flat[party])
-        raise InputError(f"records of {spec.name(party)}", value, "must be a whole number, 0 or more", "correct it")
+        raise InputError(f"records of {label(party)}", value, "must be a whole number, 0 or more", "correct it")
     if not sizes.any():
         raise InputError("records", 0, "must not be 0 for all parties", "say how many records each party has")
-    return np.broadcast_to(sizes, (spec.count,)).astype(np.float64)
+    return sizes
 
 
 def _positive(field: str, value: float, remedy: str) -> float:

@@ -32,13 +32,14 @@ if TYPE_CHECKING:
     from tpmdp.planning.certificate import Certificate, Verdict
     from tpmdp.planning.coalition import WorstCoalitions, worst_coalitions
     from tpmdp.planning.plan import Plan, Protection, plan
+    from tpmdp.planning.weights import Weights
     from tpmdp.queries.base import Answer, Query
     from tpmdp.queries.own import load_queries
     from tpmdp.release import PartyRelease, Release, run
     from tpmdp.spec import Spec
     from tpmdp.study import Study
 
-__version__ = "0.4.0"
+__version__ = "0.5.0"
 
 _HOME = {
     "calibration": ("calibrate", "delta_at", "epsilon_at", "mu_at"),
@@ -60,6 +61,7 @@ _HOME = {
     "planning.certificate": ("Certificate", "Verdict"),
     "planning.coalition": ("WorstCoalitions", "worst_coalitions"),
     "planning.plan": ("Plan", "Protection", "plan"),
+    "planning.weights": ("Weights",),
     "queries.base": ("Answer", "Query"),
     "queries.own": ("load_queries",),
     "release": ("PartyRelease", "Release", "run"),
@@ -91,6 +93,7 @@ __all__ = [
     "Study",
     "TpmdpError",
     "Verdict",
+    "Weights",
     "WorstCoalitions",
     "calibrate",
     "delta_at",

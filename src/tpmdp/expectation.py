@@ -52,11 +52,18 @@ def expect(study: Study) -> Expectation:
     scales = study.scales if study.joint is None else [1.0]
     for query, scale in zip(study.queries, scales, strict=True):
         each = [_sensitivity(study, query, member.name, member.records) for member in study.members if member.records]
-        answers = tuple(query.answers(query.typical(study.records), study.records, error / scale))
-        span, noise = (min(each), max(each)), error / scale
+        span, noise = (min(each), max(each)), error / scale * study.weights.scale
+        answers = tuple(_answers(study, query, noise))
         found.append(ExpectedQuery(query, query.dimension, span, noise, answers, _apart(study, query, noise)))
     names = [member.name for member in study.members]
     return Expectation(tuple(found), {name: _charge(terms, index) for index, name in enumerate(names)})
+
+
+def _answers(study: Study, query: Query | JointQuery, noise: float) -> list[Answer]:
+    """For plausible data."""
+    if isinstance(query, JointQuery):
+        return query.answers(query.typical(study.records), study.records, noise)
+    return study.answers_of(query, query.typical(study.records), noise)
 
 
 def _sensitivity(study: Study, query: Query | JointQuery, party: str, records: int) -> float:
@@ -82,4 +89,4 @@ def _apart(study: Study, query: Query | JointQuery, joint_error: float) -> float
         return None
     members = tuple(replace(one, epsilon=one.epsilon / count, delta=one.delta / count) for one in study.members)
     alone = replace(study, queries=(query,), members=members)
-    return _terms(alone).standard_deviation / joint_error
+    return _terms(alone).standard_deviation * alone.weights.scale / joint_error

@@ -210,7 +210,12 @@ def _read_toml(path: Path, progress: Progress | None) -> Parties:
     entries = document.get("parties")
     if not isinstance(entries, list) or not entries or not all(isinstance(entry, dict) for entry in entries):
         raise FileError(path, "has no parties", "add a [[parties]] table for each")
-    defaults = {"sensitivity": 1.0, **{key: document[key] for key in known[2:] if key in document}}
+    defaults = {
+        "sensitivity": 1.0,
+        "weight": 1.0,
+        "records": 1.0,
+        **{key: document[key] for key in known[2:] if key in document},
+    }
     for key, value in defaults.items():
         _toml_number(path, f"has {key}", value)
     optional = [field for field in ("threshold", "weight", "records") if any(field in entry for entry in entries)]

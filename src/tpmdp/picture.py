@@ -10,6 +10,7 @@ import numpy as np
 
 from tpmdp.baselines import totals_by_threshold
 from tpmdp.errors import MissingDependencyError
+from tpmdp.planning.balance import balance
 from tpmdp.report import PlanReport
 from tpmdp.report_numbers import short_name
 from tpmdp.validate import FloatArray
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 FORMATS: Final = {".png": "png", ".svg": "svg"}
 _CURVE_POINTS_MAX: Final = 400
 _BARS_MAX: Final = 40
+_BALANCED_WORK: Final = 1 << 22  # parties times thresholds for which weights are computed
 _LOG_FROM: Final = 30.0  # ratio of largest to smallest shown value from which an axis is logarithmic
 # Okabe and Ito's palette: distinct to colour-blind readers and in grey print.
 _BLUE, _ORANGE, _GREEN, _RED, _GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#666666"
@@ -116,28 +118,45 @@ def _draw_noise(report: PlanReport, axes: Axes) -> None:
     _legend(axes, columns=3)
 
 
+def _balanced(report: PlanReport, thresholds: list[int]) -> tuple[list[int], FloatArray]:
+    """Some of the thresholds and the expected error with the best weights for each."""
+    plan, spec = report.plan, report.plan.spec
+    most = max(_BALANCED_WORK // spec.count, 8)
+    places = {0, min(1, len(thresholds) - 1), *np.linspace(0, len(thresholds) - 1, most).astype(int).tolist()}
+    some = [thresholds[place] for place in sorted(places)]
+    spread = plan.weights.spread
+    if not spread:
+        return some, np.zeros(len(some))
+    found = [balance(report.plain_need, t, spec.receivers, spread, plan.weights.records).bound for t in some]
+    return some, np.sqrt(np.array(found))
+
+
 def _draw_thresholds(report: PlanReport, axes: Axes) -> None:
     """Expected error against every threshold, with the baselines."""
     plan, spec = report.plan, report.plan.spec
     count = spec.count
     thresholds = np.unique(np.linspace(0, count - 1, min(count, _CURVE_POINTS_MAX)).astype(int)).tolist()
     marker = "o" if count <= 15 else None
-    ours = np.sqrt(totals_by_threshold(plan.need, thresholds, spec.receivers))
-    theirs = np.sqrt(totals_by_threshold(np.full(count, plan.need.max()), thresholds, spec.receivers))
+    need = report.plain_need
+    ours = np.sqrt(totals_by_threshold(need, thresholds, spec.receivers))
+    theirs = np.sqrt(totals_by_threshold(np.full(count, need.max()), thresholds, spec.receivers))
+    some, balanced = _balanced(report, thresholds)
     axes.plot(
         thresholds, theirs, color=_ORANGE, marker=marker, markersize=6, linewidth=2.5, linestyle="--", label="TMDP"
     )
     axes.plot(thresholds, ours, color=_BLUE, marker=marker, markersize=4, label="optimal plan")
+    axes.plot(some, balanced, color=_GREEN, marker=marker, markersize=4, label="balanced weights")
     for baseline, colour, line in zip(report.baselines[1:], (_RED, _GREY), ("-.", ":"), strict=True):
         axes.axhline(baseline.standard_deviation, color=colour, linestyle=line, label=baseline.name)
     levels = np.array([baseline.standard_deviation for baseline in report.baselines])
-    _scale(axes, np.concatenate((ours, theirs, levels)))
+    _scale(axes, np.concatenate((ours, theirs, levels, balanced)))
     if isinstance(spec.threshold, int):
-        here: Any = {"marker": "s", "color": _BLUE, "markersize": 9, "linestyle": "none", "clip_on": False}
-        if axes.get_yscale() != "log" or plan.standard_deviation:
-            axes.plot([spec.threshold], [plan.standard_deviation], label="this plan", **here)
+        colour = _BLUE if plan.weights.are_equal else _GREEN
+        here: Any = {"marker": "s", "color": colour, "markersize": 9, "linestyle": "none", "clip_on": False}
+        if axes.get_yscale() != "log" or plan.expected_error:
+            axes.plot([spec.threshold], [plan.expected_error], label="this plan", **here)
     else:
-        axes.axhline(plan.standard_deviation, color=_GREEN, linewidth=1, label="this plan")
+        axes.axhline(plan.expected_error, color=_GREY, linewidth=1, label="this plan")
     axes.set_xlabel("threshold: how many may collude")
     axes.set_ylabel("expected error of the answer (RMSE)")
     axes.set_title("Error against threshold", loc="left", pad=34)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tpmdp.study import Study
 
-_BLUE, _GREY, _RED = "#0072B2", "#666666", "#D55E00"  # Okabe and Ito's palette
+_BLUE, _GREY, _RED, _LIGHT = "#0072B2", "#666666", "#D55E00", "#BBBBBB"  # Okabe and Ito's palette, and a light grey
 _STYLE: Final[dict[str, Any]] = {
     "font.size": 9,
     "axes.spines.top": False,
@@ -58,7 +58,7 @@ def draw_answers(study: Study, answers: Sequence[Answer], path: Path, file_forma
         for query, rows, axes in zip(study.queries, panels, every[:, 0], strict=True):
             axes.set_title(_text(query.name, _TITLE_SHOWN), loc="left")
             _draw(axes, query, rows)
-        figure.supxlabel("Error bars are 95 % intervals of the noise added for privacy, not of sampling.", fontsize=7)
+        figure.supxlabel(_bars_text(answers), fontsize=7)
         figure.savefig(path, format=file_format, dpi=150, metadata={"Date": None} if file_format == "svg" else None)
         pyplot.close(figure)
 
@@ -81,10 +81,19 @@ def _text(name: str, most: int = _NAME_SHOWN) -> str:
     return short.replace("$", r"\$")
 
 
-def _bars(rows: Sequence[Answer]) -> Any:
+def _bars_text(answers: Sequence[Answer]) -> str:
+    if any(answer.always is not None for answer in answers):
+        return (
+            "Error bars: 95 % intervals if budgets have nothing to do with the data (black); whatever the data (grey)."
+        )
+    return "Error bars are 95 % intervals of the noise added for privacy, not of sampling."
+
+
+def _bars(rows: Sequence[Answer], always: bool = False) -> Any:
     """Lengths of the error bars to both sides; none where there is no interval."""
-    lows = [max(0.0, row.value - row.interval[0]) for row in rows]
-    highs = [max(0.0, row.interval[1] - row.value) for row in rows]
+    limits = [(row.always or row.interval) if always else row.interval for row in rows]
+    lows = [max(0.0, row.value - low) for row, (low, _) in zip(rows, limits, strict=True)]
+    highs = [max(0.0, high - row.value) for row, (_, high) in zip(rows, limits, strict=True)]
     return np.array([[each if math.isfinite(each) else 0.0 for each in side] for side in (lows, highs)])
 
 
@@ -103,6 +112,9 @@ def _draw_bars(axes: Axes, rows: Sequence[Answer]) -> None:
     places = np.arange(len(rows))
     axes.bar(places, [row.value for row in rows], width=0.85, color=_BLUE, alpha=0.75)
     many = len(rows) > _NAMES_MAX
+    if any(row.always for row in rows):
+        values, wide = [row.value for row in rows], _bars(rows, always=True)
+        axes.errorbar(places, values, yerr=wide, fmt="none", ecolor=_LIGHT, elinewidth=1 if many else 4)
     axes.errorbar(
         places,
         [row.value for row in rows],
@@ -128,7 +140,11 @@ def _draw_dots(axes: Axes, rows: Sequence[Answer]) -> None:
     """Answers one below the other."""
     places = np.arange(len(rows))
     colours = [_RED if row.note else _BLUE for row in rows]
-    axes.errorbar([row.value for row in rows], places, xerr=_bars(rows), fmt="none", ecolor="black", capsize=3)
+    values = [row.value for row in rows]
+    if any(row.always for row in rows):
+        wide = _bars(rows, always=True)
+        axes.errorbar(values, places, xerr=wide, fmt="none", ecolor=_LIGHT, elinewidth=4)
+    axes.errorbar(values, places, xerr=_bars(rows), fmt="none", ecolor="black", capsize=3)
     axes.scatter([row.value for row in rows], places, c=colours, s=22, zorder=3)
     shown = places if len(rows) <= _NAMES_MAX else places[:: math.ceil(len(rows) / _NAMES_MAX)]
     axes.set_yticks(shown, [_text(rows[place].part) for place in shown], fontsize=8)
@@ -149,6 +165,7 @@ def _draw_coefficients(axes: Axes, rows: Sequence[Answer], widths: Mapping[str, 
             part=f"{row.part} = {rounded(row.value, row.standard_error)}",
             value=row.value * width,
             limits=(row.interval[0] * width, row.interval[1] * width),
+            always=None if row.always is None else (row.always[0] * width, row.always[1] * width),
         )
         for row, width in slopes
     ]

@@ -57,6 +57,7 @@ class PartyRelease:
     attempt: int
     again: bool = False  # the session was finished before; nothing new was sent or charged
     note: str = ""  # what the party should still do, if anything
+    assumes: str = ""  # what the answers rest on besides, with weights
 
 
 @dataclass(frozen=True)
@@ -208,7 +209,7 @@ def settle(
     if result is None and terms.spec.receivers[index]:
         raise ProtocolError(f"{terms.spec.name(index)} is a receiver and got no answer: run the same command again")
     answers = None if result is None else tuple(study.answers(terms, result))
-    told = _party_release(terms, index, answers, attempt, sent, guarantee)
+    told = _party_release(study, terms, index, answers, attempt, sent, guarantee)
     kept = ledger.kept(terms.session)
     if ledger.status(terms.session) == "settled":  # another process of this party was faster
         return with_ledger(told, ledger)
@@ -221,14 +222,20 @@ def settle(
 
 
 def _party_release(
-    terms: Terms, index: int, answers: tuple[Answer, ...] | None, attempt: int, sent: int, guarantee: str | None = None
+    study: Study,
+    terms: Terms,
+    index: int,
+    answers: tuple[Answer, ...] | None,
+    attempt: int,
+    sent: int,
+    guarantee: str | None = None,
 ) -> PartyRelease:
     delta = float(terms.spec.delta[index])
     mu, closeness = terms.charge(index)
     epsilon = promise(square_up(mu), closeness, delta)
     name = terms.spec.name(index)
     text = guarantee_text(terms) if guarantee is None else guarantee
-    return PartyRelease(name, answers, text, epsilon, delta, None, None, sent, attempt)
+    return PartyRelease(name, answers, text, epsilon, delta, None, None, sent, attempt, assumes=study.assumes)
 
 
 def plain_release(told: PartyRelease) -> dict[str, Any]:
@@ -305,7 +312,7 @@ def run(
             one = settle(study, terms, index, result, 1, sent, ledgers[name], [])
         else:
             answers = None if result is None else tuple(study.answers(terms, result))
-            one = _party_release(terms, index, answers, 1, sent)
+            one = _party_release(study, terms, index, answers, 1, sent)
         found[name] = PartyRelease(**{**vars(one), "guarantee": outcome.guarantee})
     return Release(found)
 

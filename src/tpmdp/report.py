@@ -16,6 +16,7 @@ from tpmdp.planning.plan import Plan, Protection, needs, no_noise_reason
 from tpmdp.report_numbers import keep_numbers, number, plain_number, plural, short_name
 from tpmdp.report_weights import Choice, choices, choices_json, weights_table
 from tpmdp.spec import Spec
+from tpmdp.validate import FloatArray
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,6 +34,8 @@ class PlanReport:
     protection: Protection
     baselines: list[Baseline]
     choices: list[Choice]
+    plain_need: FloatArray
+    """Needs without weights."""
 
     @classmethod
     def of(cls, plan: Plan) -> PlanReport:
@@ -48,7 +51,7 @@ class PlanReport:
         threshold = spec.threshold if isinstance(spec.threshold, int) else int(spec.threshold.max())
         plain = plan.need if (plan.weights.each == 1).all() else needs(spec)
         baselines = planning_baselines(plain, threshold, spec.receivers)
-        return cls(plan, plan.protection(), baselines, choices(plan))
+        return cls(plan, plan.protection(), baselines, choices(plan), plain)
 
 
 def headline(spec: Spec) -> str:

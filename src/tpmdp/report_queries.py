@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tpmdp.queries.base import Z_95, Query
+from tpmdp.queries.base import Z_95, Answer, Query
 from tpmdp.queries.catalogue import EXAMPLES, JOINT_KINDS, Kinds, keys_of
 from tpmdp.queries.joint import JointQuery
 from tpmdp.report_numbers import number, plain_number
@@ -103,11 +104,15 @@ def print_expectation(study: Study, found: Expectation, kind: str | None, consol
         console.print(escape(f"Leaves each party for {names}, with noise: {text}."))
     console.print()
     console.print(_expected_table(shown))
+    if study.assumes:
+        console.print(escape(f"Assumed: {study.assumes}."))
     charges = _new_table("What it would cost", "party")
-    for heading in ("offered\nepsilon", "charged\nepsilon", "at\ndelta"):
+    weighted = not study.weights.are_equal
+    for heading in ("offered\nepsilon", "charged\nepsilon", "at\ndelta", *(["weight"] if weighted else [])):
         charges.add_column(heading, justify="right")
     for member in study.members:
         cells = [member.name, number(member.epsilon), number(found.charges[member.name]), number(member.delta)]
+        cells += [number(float(study.weights.each[study.index(member.name)]))] if weighted else []
         charges.add_row(*map(escape, cells))
     charges.caption = "Nothing was run or charged."
     console.print(charges)
@@ -125,12 +130,16 @@ def _expected_table(shown: Sequence[ExpectedQuery]) -> Table:
 
     table = _new_table("Expected error, if values spread evenly over their bounds", "answer")
     table.add_column("95 % of the time within", justify="right")
+    weighted = any(answer.always is not None for one in shown for answer in one.answers)
+    if weighted:
+        table.add_column("whatever the data", justify="right")
     for one in shown:
         for answer in one.answers[:_ANSWERS_MAX]:
             error = answer.standard_error
             text = f"+- {number(Z_95 * error)}" if error else "(depends on the data)"
             text = answer.note or text
-            table.add_row(escape(answer.label), escape(text))
+            cells = [_half(answer)] if weighted else []
+            table.add_row(escape(answer.label), escape(text), *cells)
         if len(one.answers) > _ANSWERS_MAX:
             table.add_row(escape(f"{one.query.name}: {len(one.answers) - _ANSWERS_MAX} more"), "")
     kinds = {str(one.query.settings()["kind"]) for one in shown}
@@ -142,10 +151,21 @@ def _expected_table(shown: Sequence[ExpectedQuery]) -> Table:
     return table
 
 
+def _half(answer: Answer) -> str:
+    """Half the interval that holds whatever the data."""
+    low, high = answer.always or answer.interval
+    return f"+- {number((high - low) / 2)}" if math.isfinite(high - low) else "no interval"
+
+
 def expectation_json(study: Study, found: Expectation) -> dict[str, Any]:
     """The same as plain JSON values."""
     return {
         "study": study.label,
+        "weights": {
+            "kind": study.weighting,
+            "assumes": study.assumes or None,
+            "parties": dict(zip(study.party_records, study.weights.each.tolist(), strict=True)),
+        },
         "queries": [
             {
                 "query": one.query.name,

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from tpmdp.queries.base import Answer
     from tpmdp.release import PartyRelease
     from tpmdp.study import Study
 
@@ -35,7 +36,7 @@ def uncounted_text(study: Study, name: str, table: Any) -> list[str]:
     ]
 
 
-def answer_table(told: Sequence[PartyRelease]) -> Table | None:
+def answer_table(told: Sequence[PartyRelease], width: int = 140) -> Table | None:
     """The answers, for the receivers among these parties; None if there is none."""
     from rich.markup import escape
 
@@ -45,21 +46,41 @@ def answer_table(told: Sequence[PartyRelease]) -> Table | None:
     names = ", ".join(one.party for one in receivers)
     table = _new_table(escape(f"Answer for {names}"))
     table.add_column("query", overflow="fold")
-    for heading in ("answer", "standard\nerror", "95 % interval"):
+    weighted = any(answer.always is not None for answer in receivers[0].answers or ())
+    split = ["of it\nnoise", "of it\nweights"] if weighted and width >= _WIDE else []
+    wider = ["95 % interval,\nwhatever the data"] if weighted else []
+    for heading in ["answer", "standard\nerror", *split, "95 % interval", *wider]:
         table.add_column(heading, justify="right")
     marks: dict[str, int] = {}
     for answer in receivers[0].answers or ():
-        low, high = answer.interval
         error = answer.standard_error
-        cells = rounded(answer.value, error), rounded(error, error)
-        interval = f"{rounded(low, error)} to {rounded(high, error)}" if math.isfinite(high - low) else "none"
+        interval = _interval(answer.interval, error)
         mark = "" if not answer.note else f" [{marks.setdefault(answer.note, len(marks) + 1)}]"
-        table.add_row(escape(answer.label + mark), cells[0], cells[1] if interval != "none" else "", interval)
+        cells = [rounded(answer.value, error), rounded(error, error) if interval != "none" else ""]
+        if split:
+            cells += _terms(answer) if interval != "none" else ["", ""]
+        cells += [interval, *([_interval(answer.always or answer.interval, error)] if weighted else [])]
+        table.add_row(escape(answer.label + mark), *cells)
     notes = [f"[{mark}] {note}" for note, mark in marks.items()]
+    covered = "what weights do, and the noise" if weighted else "the noise"
     table.caption = escape(
-        "\n".join(["Error bars cover the noise and rounding added for privacy, not sampling.", *notes])
+        "\n".join([f"Error bars cover {covered} and rounding added for privacy, not sampling.", *notes])
     )
     return table
+
+
+def _interval(limits: tuple[float, float], error: float) -> str:
+    low, high = limits
+    return f"{rounded(low, error)} to {rounded(high, error)}" if math.isfinite(high - low) else "none"
+
+
+def _terms(answer: Answer) -> list[str]:
+    """The two parts of a standard error: of noise, and of weights."""
+    error, noise = answer.standard_error, answer.noise
+    if noise is None:
+        return ["", ""]
+    weights = math.sqrt(max(error * error - noise * noise, 0.0)) if math.isfinite(noise) else math.inf
+    return [rounded(noise, error), rounded(weights, error)]
 
 
 def party_table(study: Study, told: Sequence[PartyRelease], width: int = 140) -> Table:
@@ -103,9 +124,11 @@ def print_releases(study: Study, told: Sequence[PartyRelease], console: Console)
         room = all(one.left is None or one.left >= one.epsilon for one in told)
         needs = "" if room else ", which needs higher limits (tpmdp ledger limit)"
         console.print(f"A new one: --session {study.session + 1}{needs}.")
-    table = answer_table(told)
+    table = answer_table(told, console.width)
     if table is not None:
         console.print(table)
+        if told[0].assumes:
+            console.print(escape(f"Assumed: {told[0].assumes}."))
     console.print()
     console.print(party_table(study, told, console.width))
     console.print(escape(f"Guarantee: {told[0].guarantee}."))

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tpmdp.errors import InputError, shown
 from tpmdp.validate import (
+    SENSITIVITY_MIN,
     FloatArray,
     Label,
     as_floats,
@@ -125,15 +126,16 @@ class Spec:
         return Spec(**{**{field: getattr(self, field) for field in _FIELDS}, **changes})
 
     def weighted(self, weights: FloatArray) -> Spec:
-        """The same parties with the sensitivities of weighted contributions, rounded up; exact for weights 0 and 1.
+        """The same parties with sensitivities of weighted contributions: exact for weights 0 and 1, else rounded up.
 
         >>> spec = Spec(epsilon=[1, 1, 1], delta=1e-6, sensitivity=[1, 1, 3], threshold=1)
         >>> spec.weighted(np.array([1.0, 0.0, 0.1])).sensitivity.tolist()
         [1.0, 0.0, 0.3000000000000001]
         """
         product = self.sensitivity * weights
-        exact = (weights == 1) | (product == 0)
-        return self.replace(sensitivity=np.where(exact, product, np.nextafter(product, np.inf)))
+        exact = (weights == 1) | (weights == 0) | (self.sensitivity == 0)
+        up = np.maximum(np.nextafter(product, np.inf), SENSITIVITY_MIN)
+        return self.replace(sensitivity=np.where(exact, product, up))
 
 
 def _rebuild(fields: dict[str, Any]) -> Spec:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +19,9 @@ from tpmdp.data.source import find_source, read_table
 from tpmdp.errors import FileError, InputError, shown
 from tpmdp.files import readable
 from tpmdp.planning.grid_plan import GridPlan, plan_on_grid
+from tpmdp.planning.plan import needs
+from tpmdp.planning.weights import Kind as WeightKind
+from tpmdp.planning.weights import Weights, make_weights, shortened
 from tpmdp.protocol.terms import Guarantee, Terms, hash_label, session_id
 from tpmdp.queries.base import Answer, Query, Unit
 from tpmdp.queries.catalogue import KINDS, Kinds
@@ -26,6 +30,7 @@ from tpmdp.queries.joint import JointQuery
 from tpmdp.queries.own import check_own, check_values
 from tpmdp.queries.together import scaled_sensitivity, scales_of
 from tpmdp.queries.vertical_regression import VerticalRegression
+from tpmdp.queries.weighted import assumption, weighted_answers
 from tpmdp.spec import Spec
 from tpmdp.study_file import SESSION_MAX, Member, exact_settings, parse_fields, to_toml
 from tpmdp.table import Column, ColumnKind, Table, Text
@@ -47,6 +52,8 @@ class Study:
     unit: Unit = "record"
     guarantee: Guarantee = "computational"
     deadline: float | datetime = 600.0  # seconds from the start of each party, or a moment
+    weighting: WeightKind = "equal"
+    spread: float = 1.0  # how much parties' averages vary, of the most they could; for weights only
 
     @classmethod
     def read(cls, path: Path, kinds: Kinds = KINDS) -> Study:
@@ -96,6 +103,9 @@ class Study:
                 remedy = "add parties or lower it: shares protect against fewer than half (for sums any number works)"
                 raise InputError("threshold", self.threshold, rule, remedy)
             joint.check(self.party_records)
+            if self.weighting != "equal":
+                rule = f"cannot be used with a query that is no sum ({joint.name})"
+                raise InputError("weighting", self.weighting, rule, 'write weighting = "equal"')
         for member in self.members:
             self.columns_of(member.name)  # refuses a column read in two ways
         self.spec()  # checks budgets
@@ -168,6 +178,8 @@ class Study:
             "unit": self.unit,
             "guarantee": self.guarantee,
             "deadline": deadline,
+            **({} if self.weighting == "equal" else {"weighting": self.weighting}),
+            **({} if self.spread == 1.0 else {"spread": self.spread}),
         }
         return to_toml(top, self.members, [query.settings() for query in self.queries])
 
@@ -179,8 +191,14 @@ class Study:
         return names.index(name)
 
     def spec(self) -> Spec:
-        """Budgets and sensitivities. Substitution of one record, or of all records of a party."""
-        sensitivity = [self._sensitivity(member) for member in self.members]
+        """Budgets and sensitivities of what parties contribute, weights included.
+
+        Substitution of one record, or of all records of a party.
+        """
+        return self._spec(self.weights.each.tolist())
+
+    def _spec(self, weights: Sequence[float]) -> Spec:
+        sensitivity = [self._sensitivity(member, weight) for member, weight in zip(self.members, weights, strict=True)]
         return Spec(
             epsilon=[member.epsilon for member in self.members],
             delta=[member.delta for member in self.members],
@@ -190,12 +208,31 @@ class Study:
             names=[member.name for member in self.members],
         )
 
-    def _sensitivity(self, member: Member) -> float:
+    @cached_property
+    def weights(self) -> Weights:
+        """What each party's contribution is multiplied by; the same for every party that computes it."""
+        width = 1.0 if self.joint is not None else math.hypot(*self._widths) * (1 + 2.0**-50)
+        # Variances of vectors within a width add up to at most width^2 d/(2 (d + 1)) (Jung): this is the average.
+        typical = self.spread * width / math.sqrt(2 * (self.dimension + 1))
+        records = [float(member.records) for member in self.members]
+        plain = self._spec([1.0] * len(records))
+        if self.weighting == "own":
+            own = [1.0 if member.weight is None else member.weight for member in self.members]
+            return make_weights(plain, lambda: needs(plain), own, typical, records, width)
+        found = make_weights(plain, lambda: needs(plain), self.weighting, typical, records, width)
+        return replace(found, each=shortened(found.each))
+
+    @property
+    def _widths(self) -> list[float]:
+        """How far apart two records' scaled features can be, by query."""
+        return [scale * query.spread for query, scale in zip(self.sums, self.scales, strict=True)]
+
+    def _sensitivity(self, member: Member, weight: float) -> float:
         """Of the joint vector, rounded up: the root of the sum of squares."""
         if self.joint is not None:
             return self.joint.sensitivity(self.unit, member.name, member.records)
         each = [
-            scaled_sensitivity(query, scale, self.unit, member.records)
+            scaled_sensitivity(query, scale * weight, self.unit, member.records)
             for query, scale in zip(self.sums, self.scales, strict=True)
         ]
         return each[0] if len(each) == 1 else math.hypot(*each) * (1 + 2.0**-50)
@@ -212,8 +249,11 @@ class Study:
         """The largest absolute value of any entry, by party."""
         scales = [1.0] if self.joint is not None else self.scales
         pairs = list(zip(self.queries, scales, strict=True))
-        every = [max(scale * query.bound(member.records) for query, scale in pairs) for member in self.members]
-        return np.array([bound if bound == 0 or scales == [1.0] else bound * (1 + 2.0**-50) for bound in every])
+        every = []
+        for member, weight in zip(self.members, self.weights.each.tolist(), strict=True):
+            bound = max(scale * weight * query.bound(member.records) for query, scale in pairs)
+            every.append(bound if bound == 0 or (scales == [1.0] and weight == 1.0) else bound * (1 + 2.0**-50))
+        return np.array(every)
 
     def plan(self) -> GridPlan:
         """The noise plan on a grid; the same for every party that computes it."""
@@ -229,7 +269,9 @@ class Study:
         """Canonical text of what is computed."""
         asked = [exact_settings({**query.settings(), "code": getattr(query, "code", "")}) for query in self.queries]
         query = json.dumps(asked, sort_keys=True, separators=(",", ":"))
-        return f"{self.unit} {[member.records for member in self.members]} {query}"
+        each = [weight.hex() for weight in self.weights.each.tolist()]
+        weights = "" if self.weighting == "equal" else f"weights {each} spread {self.spread.hex()} "
+        return f"{self.unit} {[member.records for member in self.members]} {weights}{query}"
 
     @property
     def roster(self) -> tuple[bytes, ...]:
@@ -274,12 +316,13 @@ class Study:
         return [query.name for query in self.sums if checked and query.has_nothing(checked)]
 
     def statistic(self, name: str, table: Table) -> FloatArray:
-        """A party's joint vector."""
+        """A party's joint vector, times its weight."""
         checked = self.checked_table(name, table)
         if not checked:
             return np.zeros(self.dimension)
+        weight = float(self.weights.each[self.index(name)])
         return np.concatenate(
-            [scale * query.statistic(checked) for query, scale in zip(self.sums, self.scales, strict=True)]
+            [scale * weight * query.statistic(checked) for query, scale in zip(self.sums, self.scales, strict=True)]
         )
 
     def check_terms(self, terms: Terms) -> None:
@@ -316,11 +359,23 @@ class Study:
                 total = self.joint.ordered(total, list(self.party_records))
             return self.joint.answers(total, self.records, terms.standard_deviation)
         found, start = [], 0
+        back = self.weights.scale
         for query, scale in zip(self.sums, self.scales, strict=True):
-            part = total[start : start + query.dimension] / scale
-            found += query.answers(part, self.records, terms.standard_deviation / scale)
+            part = total[start : start + query.dimension] / scale * back
+            found += self.answers_of(query, part, terms.standard_deviation / scale * back)
             start += query.dimension
         return found
+
+    def answers_of(self, query: Query, total: FloatArray, noise: float) -> list[Answer]:
+        """What a query's sum, scaled back from weights, says: error bars count what the weights do, too."""
+        return weighted_answers(query, total, self.records, noise, self.weights, self.spread)
+
+    @property
+    def assumes(self) -> str:
+        """What the answers rest on besides; nothing with equal weights."""
+        if self.weights.are_equal:
+            return ""
+        return assumption(self.sums, self.spread)
 
     def seconds_left(self, now: datetime | None = None) -> float:
         """How long a party that starts now may wait."""

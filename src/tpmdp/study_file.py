@@ -27,7 +27,12 @@ _HOST: Final = rf"(?=[^:]{{1,253}}:){_LABEL}(?:\.{_LABEL})*\.?"
 _ADDRESS: Final = re.compile(rf"(\[[0-9A-Fa-f:.]+\]|{_HOST}):(\d{{1,5}})", re.ASCII)
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _TOP: Final = ("name", "threshold", "receivers", "parties", "queries")
-_TOP_OPTIONAL: Final = ("session", "unit", "guarantee", "deadline", "epsilon", "delta", "where")
+_TOP_OPTIONAL: Final = (
+    *("session", "unit", "guarantee", "deadline", "epsilon", "delta", "where"),
+    *("weighting", "spread"),
+)
+WEIGHTINGS: Final = ("equal", "balanced", "own")
+SPREAD_MIN: Final = 1e-6
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,7 @@ class Member:
     records: int
     public_key: bytes | None = None
     address: str | None = None
+    weight: float | None = None  # of its own, in studies with such weights
 
 
 def parse_fields(document: Mapping[str, Any], kinds: Kinds) -> dict[str, Any]:
@@ -70,7 +76,31 @@ def parse_fields(document: Mapping[str, Any], kinds: Kinds) -> dict[str, Any]:
         "unit": plain.choice("unit", document.get("unit", "record"), UNITS),
         "guarantee": plain.choice("guarantee", document.get("guarantee", "computational"), GUARANTEES),
         "deadline": _deadline(document.get("deadline", "10m")),
+        "weighting": _weighting(document.get("weighting"), members),
+        "spread": _spread(document.get("spread", 1.0)),
     }
+
+
+def _weighting(value: Any, members: Sequence[Member]) -> str:
+    """How parties count; own weights where parties have some."""
+    given = [member for member in members if member.weight is not None]
+    if value is None:
+        return "own" if given else "equal"
+    chosen = str(plain.choice("weighting", value, WEIGHTINGS))
+    if chosen == "own" and not given:
+        raise InputError("weighting", "own", "needs weights of the parties", "give parties weight = 0.5 or such")
+    if chosen != "own" and given:
+        rule = f"does not go with weighting = {chosen}"
+        raise InputError(f"weight of {given[0].name}", given[0].weight, rule, 'remove it, or write weighting = "own"')
+    return chosen
+
+
+def _spread(value: Any) -> float:
+    share = plain.number("spread", value)
+    if not SPREAD_MIN <= share <= 1:
+        rule = f"must lie in [{SPREAD_MIN:g}, 1]: how much parties' averages vary, of the most they could"
+        raise InputError("spread", share, rule, "1 is safe for any data")
+    return share
 
 
 def _check_names(names: Sequence[str]) -> None:
@@ -107,7 +137,8 @@ def _queries(document: Mapping[str, Any], kinds: Kinds) -> tuple[Any, ...]:
 
 
 def _member(place: int, entry: dict[str, Any], document: Mapping[str, Any]) -> Member:
-    plain.check_keys(f"party {place}", entry, ("name", "records"), ("epsilon", "delta", "public_key", "address"))
+    optional = ("epsilon", "delta", "public_key", "address", "weight")
+    plain.check_keys(f"party {place}", entry, ("name", "records"), optional)
     name = check_name("name of a party", entry["name"])
     records = plain.whole(f"records of {name}", entry["records"], 0, RECORDS_MAX)
     fallback = {"epsilon": math.inf, "delta": 0.5} if records == 0 else {}  # no data, nothing to protect
@@ -122,7 +153,8 @@ def _member(place: int, entry: dict[str, Any], document: Mapping[str, Any]) -> M
     address = entry.get("address")
     if address is not None:
         parse_address(f"address of {name}", address)
-    return Member(name, budget["epsilon"], budget["delta"], records, public, address)
+    weight = None if "weight" not in entry else plain.number(f"weight of {name}", entry["weight"])
+    return Member(name, budget["epsilon"], budget["delta"], records, public, address, weight)
 
 
 def parse_address(field: str, value: Any) -> tuple[str, int]:

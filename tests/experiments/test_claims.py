@@ -273,9 +273,13 @@ def test_slopes() -> None:
     assert slope([1, 2, 4], [3, 12, 48]) == pytest.approx(2)
 
 
-def test_tables_beyond_the_figures() -> None:
-    rows = [row for job in consortium.jobs(True, 1) for row in consortium.run(job)]
-    results = Results(consortium_rows=rows)
+@pytest.fixture(scope="module")
+def consortium_rows() -> list[Row]:
+    return [row for job in consortium.jobs(True, 1) for row in consortium.run(job)]
+
+
+def test_tables_beyond_the_figures(consortium_rows: list[Row]) -> None:
+    results = Results(consortium_rows=consortium_rows)
     price = {(row["n"], row["t"]): row for row in price_table(results)}
     assert {n for n, _ in price} == set(consortium.SIZES)
     for row in price.values():
@@ -291,8 +295,8 @@ def test_tables_beyond_the_figures() -> None:
     assert price_table(Results()) == relax_table(Results()) == enjoyed_table(Results()) == []
 
 
-def test_protection_is_never_less_than_asked() -> None:
-    rows = [row for job in consortium.jobs(True, 1) if job.panel == "enjoyed" for row in consortium.run(job)]
+def test_protection_is_never_less_than_asked(consortium_rows: list[Row]) -> None:
+    rows = [row for row in consortium_rows if row["panel"] == "enjoyed"]
     assert {row["mechanism"] for row in rows} == set(consortium.COMPARED) <= set(MECHANISMS)
     assert all(float(row["enjoyed"] or 0) <= float(row["asked"] or 0) for row in rows)
 

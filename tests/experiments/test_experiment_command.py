@@ -16,6 +16,8 @@ from tests.test_commands import tpmdp
 from tpmdp.child import python_command, python_environment
 from tpmdp.experiments import count, efficiency, regression
 from tpmdp.experiments.claims import Verdict
+from tpmdp.experiments.weights_measures import WANTED
+from tpmdp.mechanisms.catalogue import MECHANISMS
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +39,9 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 def test_all_results_are_tidy_files(quick: tuple[Path, str, str]) -> None:
     out = quick[0]
-    names = ("count", "regression", "consortium", "agreement", "efficiency")
+    names = ("count", "regression", "consortium", "agreement", "efficiency", "weights", "weights_time")
     assert {path.name for path in out.glob("*.csv")} == {f"{name}.csv" for name in names} | {
-        f"{name}_points.csv" for name in names if name != "efficiency"
+        f"{name}_points.csv" for name in names if name not in ("efficiency", "weights_time")
     }
     for panel, points in count.QUICK.items():
         found = {float(row["x"]) for row in rows(out / "count_points.csv") if row["panel"] == panel}
@@ -48,7 +50,7 @@ def test_all_results_are_tidy_files(quick: tuple[Path, str, str]) -> None:
     assert len(errors) == len(count.NAMES) * count.QUICK_REPETITIONS * sum(map(len, count.QUICK.values()))
     assert {row["seed"] for row in errors} == {"2024"}
     folds = rows(out / "regression.csv")
-    assert len(folds) == 8 * 5 * regression.QUICK_RUNS * sum(map(len, regression.QUICK.values()))
+    assert len(folds) == (len(MECHANISMS) + 1) * 5 * regression.QUICK_RUNS * sum(map(len, regression.QUICK.values()))
     timed = rows(out / "efficiency.csv")
     assert {row["method"] for row in timed} == set(efficiency.METHODS)
     assert {row["outcome"] for row in timed if row["method"] == "gurobi"} == {"ok", "licence"}
@@ -82,7 +84,8 @@ def test_the_report_has_its_claims_and_pictures(quick: tuple[Path, str, str]) ->
     out, said, _ = quick
     page = (out / "reproduction.md").read_text()
     linked = re.findall(r"\]\((\S+\.svg)\)", page)
-    assert {Path(link).stem for link in linked} == {"count", "regression", "efficiency", "consortium"}
+    names = {"count", "regression", "efficiency", "consortium", "weights", "weights_adversary"}
+    assert {Path(link).stem for link in linked} == names
     for link in (*linked, "reproduction/telling.svg"):
         assert ElementTree.parse(out / link).getroot().tag.endswith("svg")  # noqa: S314
     assert "A quick run" in page
@@ -94,11 +97,13 @@ def test_the_report_has_its_claims_and_pictures(quick: tuple[Path, str, str]) ->
             number = re.findall(r"\(note (\d+)\)", line)[0]
             assert f"**Note {number}.**" in page
     assert "Claims of the paper" in said
+    assert "Measures of weights" in said
+    assert len(re.findall(r"\| (yes|no) \|$", page, re.MULTILINE)) == len(WANTED)  # all are measured
     assert str(Path.cwd()) not in page
 
 
 def test_long_work_shows_that_it_goes_on(quick: tuple[Path, str, str]) -> None:
-    for name in ("count", "regression", "consortium", "agreement", "efficiency"):
+    for name in ("count", "regression", "consortium", "agreement", "efficiency", "weights", "weights_time"):
         assert f"tpmdp: {name} 100 % after" in quick[2]
     assert "Traceback" not in quick[2]
 
@@ -111,7 +116,8 @@ def test_again_from_what_is_kept_gives_the_same_files(quick: tuple[Path, str, st
     assert after == before
     told = json.loads(done.stdout)
     assert {row["verdict"] for row in told} <= {verdict.value for verdict in Verdict}
-    assert set(told[0]) == {"where", "claim", "measured", "verdict"}
+    assert {tuple(row) for row in told} == {("where", "claim", "measured", "verdict")}
+    assert [row["where"] for row in told].count("weights") == len(WANTED)
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from tpmdp.errors import FileError, InputError, MissingDependencyError
-from tpmdp.experiments import consortium, count, regression
+from tpmdp.experiments import consortium, count, regression, weights
 from tpmdp.experiments.figures import draw_consortium, draw_count, draw_efficiency, draw_regression, draw_telling
 from tpmdp.experiments.figures_style import LEGEND_ORDER, LOOKS, Stretched
+from tpmdp.experiments.figures_weights import draw_adversary, draw_weights
 from tpmdp.experiments.job import Row
 from tpmdp.mechanisms.catalogue import MECHANISMS
 
@@ -66,7 +67,13 @@ ENJOYED: list[Row] = [
     for size in (20, 1000)
     for draw in (0, 1)
     for asked in [0.01 + 0.99 * party / (size - 1) for party in range(size)]
-    for name, given in (("G", min(asked, 0.012)), ("TMDP", 0.01), ("MIN", 0.01), ("Sample", min(asked, 0.4)))
+    for name, given in (
+        ("G", min(asked, 0.012)),
+        ("TMDP", 0.01),
+        ("MIN", 0.01),
+        ("Sample", min(asked, 0.4)),
+        ("W", min(asked, 0.8)),
+    )
 ]
 
 
@@ -83,6 +90,36 @@ COSTS: list[Row] = [
     cost("gurobi", "t = 2", 64, None, None, "licence"),
     cost("gurobi", "t = n/2", 8, None, None, "missing"),
 ]
+THRESHOLDS: list[Row] = [
+    {
+        "panel": "threshold",
+        "x": float(size),
+        "threshold": threshold,
+        "mechanism": name,
+        "rmse": rmse,
+        "low": rmse * 0.9,
+        "high": rmse * 1.1,
+    }
+    for size in weights.SIZES
+    for threshold in weights.thresholds(size, False)
+    for rank, name in enumerate(weights.COMPARED)
+    for rmse in [(1 + rank) * (size / (size - threshold)) ** 0.5]
+]
+ADVERSARY: list[Row] = [
+    {
+        "panel": "adversary",
+        "x": x,
+        "mechanism": name,
+        "rmse": rmse,
+        "low": rmse * 0.9,
+        "high": rmse * 1.1,
+        "at_most": 330.0,
+        "covered": 0.95 * (1 - abs(x)),
+        "covered_wide": 0.99,
+    }
+    for x in weights.CORRELATIONS
+    for name, rmse in (("G", 230.0), ("W", 15 + 300 * abs(x)), ("Sample", 150.0 + 100 * x))
+]
 DRAWINGS: dict[str, Draw] = {
     "count": lambda path: draw_count(COUNT, path),
     "regression": lambda path: draw_regression(REGRESSION, path),
@@ -90,6 +127,8 @@ DRAWINGS: dict[str, Draw] = {
     "efficiency": lambda path: draw_efficiency(COSTS, path),
     "consortium": lambda path: draw_consortium([*PRICE, *RELAX], ENJOYED, path),
     "telling": lambda path: draw_telling(COUNT, ENJOYED, path),
+    "weights": lambda path: draw_weights(THRESHOLDS, path),
+    "adversary": lambda path: draw_adversary(ADVERSARY, path),
 }
 
 
@@ -155,6 +194,8 @@ def test_panels_without_data_are_left_out_and_single_points_are_drawn(tmp_path: 
         lambda path: draw_efficiency([cost("gurobi", "t = 2", 9, None, None, "missing")], path),
         lambda path: draw_consortium([], [], path),
         lambda path: draw_telling([], [], path),
+        lambda path: draw_weights(ADVERSARY, path),
+        lambda path: draw_adversary(THRESHOLDS, path),
         lambda path: draw_count(errors({"parties": (1250,), "threshold": (7,)}, ("G",), 0.0), path),
         lambda path: draw_regression(errors({"conservative": (0.0,)}, ("G", "non-pri"), 0.46), path),
         lambda path: draw_efficiency([cost("highs", "t = 2", 9, None, None, "memory")], path),
@@ -163,12 +204,14 @@ def test_panels_without_data_are_left_out_and_single_points_are_drawn(tmp_path: 
         lambda path: draw_consortium(PRICE[:2], ENJOYED[:1], path),
         lambda path: draw_telling(errors({"threshold": (999,)}, ("G",), 9.0), [], path),
         lambda path: draw_telling([], ENJOYED[3:4], path),
+        lambda path: draw_weights(THRESHOLDS[:1], path),
+        lambda path: draw_adversary(ADVERSARY[1:2], path),
     ]
     sizes = []
     for place, draw in enumerate(drawn):
         draw(tmp_path / f"{place}.svg")
         sizes.append((tmp_path / f"{place}.svg").stat().st_size)
-    assert max(sizes[:5]) < min(sizes[5:])  # the first have no panel
+    assert max(sizes[:7]) < min(sizes[7:])  # the first have no panel
     pyplot = sys.modules.get("matplotlib.pyplot")
     assert pyplot is None or pyplot.get_fignums() == []
 
@@ -202,7 +245,8 @@ def test_every_mechanism_has_a_look_of_its_own() -> None:
     for part in ("colour", "marker", "dashes"):
         assert len({getattr(LOOKS[name], part) for name in MECHANISMS}) == len(MECHANISMS)
     assert len({look.dashes for look in LOOKS.values()}) == len(LOOKS)  # two lines have no markers
-    assert max(LOOKS.values(), key=lambda look: look.width) is LOOKS["G"]
+    ours = LOOKS["G"], LOOKS["W"]
+    assert min(look.width for look in ours) > max(look.width for look in LOOKS.values() if look not in ours)
 
 
 @pytest.mark.parametrize("parties", [2, 5, 10, 11, 100, 1000, 50_000])

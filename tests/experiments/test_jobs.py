@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tpmdp.experiments import agreement, consortium, count, efficiency, regression
+from tpmdp.experiments import agreement, consortium, count, efficiency, regression, weights
 from tpmdp.experiments.job import Job, Row
 from tpmdp.experiments.population import People
 
@@ -44,7 +44,7 @@ def test_the_paper_asks_for_a_hundred_repetitions_and_twenty_runs() -> None:
     assert max(regression.PANELS["parties"]) == 1_000_000
 
 
-@pytest.mark.parametrize("module", [count, regression, consortium, agreement, efficiency])
+@pytest.mark.parametrize("module", [count, regression, consortium, agreement, efficiency, weights])
 def test_every_job_has_a_key_of_its_own(module: object) -> None:
     jobs: list[Job] = module.jobs(False, 1) + module.jobs(False, 2)  # type: ignore[attr-defined]
     assert len({job.key for job in jobs}) == len(jobs)
@@ -66,7 +66,8 @@ def test_a_key_depends_on_all_but_the_weight() -> None:
 
 
 def _all_rows(job: Job, parts: list[tuple[int, int]]) -> list[Row]:
-    run = {"count": count.run, "regression": regression.run, "consortium": consortium.run}[job.experiment]
+    modules = {"count": count, "regression": regression, "consortium": consortium, "weights": weights}
+    run = modules[job.experiment].run
     return [row for first, size in parts for row in run(replace(job, first=first, count=size))]
 
 
@@ -78,6 +79,11 @@ def _all_rows(job: Job, parts: list[tuple[int, int]]) -> list[Row]:
         Job("regression", "conservative", 0.1, 0, 4, 5, (("parties", 40),)),
         Job("consortium", "price", 5.0, 0, 4, 5),
         Job("consortium", "relax", 0.0, 0, 4, 5),
+        Job("weights", "threshold", 5.0, 0, 4, 5),
+        Job("weights", "adversary", 0.5, 0, 4, 5),
+        Job("weights", "worst", -1.0, 0, 4, 5),
+        Job("weights", "coverage", 20.0, 0, 4, 5),
+        Job("weights", "regression", 40.0, 0, 4, 5),
     ],
 )
 def test_rows_do_not_depend_on_how_repetitions_are_divided(job: Job) -> None:
@@ -90,3 +96,6 @@ def test_points_that_need_more_people_than_a_file_has_are_left_out() -> None:
     few = regression.jobs(False, 1, People(data="file", count=100_000))
     assert {job.x for job in few if job.panel == "parties"} == {10_000.0, 20_000.0, 50_000.0}
     assert {job.panel for job in few} == set(regression.PANELS)
+    panels = {job.panel for job in weights.jobs(False, 1)}
+    assert {job.panel for job in weights.jobs(True, 1, People(data="file", count=62_499))} == panels - {"regression"}
+    assert {job.panel for job in weights.jobs(True, 1, People(data="file", count=62_500))} == panels

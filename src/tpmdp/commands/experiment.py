@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from tpmdp.progress import Progress
 
 _FILE: Final = click.Path(path_type=Path, readable=False)  # our own reader words the errors
-_WHAT: Final = ("count", "regression", "efficiency", "consortium", "all")
+_WHAT: Final = ("count", "regression", "efficiency", "consortium", "weights", "all")
+_WITH_DATA: Final = ("regression", "weights", "all")
 _SEED_MAX: Final = (1 << 63) - 1
 
 
@@ -34,7 +35,7 @@ _SEED_MAX: Final = (1 << 63) - 1
 @click.option("--backend", type=click.Choice(("local", "dask", "ray")), default="local", show_default=True)
 @click.option("--scheduler", metavar="ADDRESS", help="The cluster's, for --backend dask or ray.")
 @click.option("--workers", type=int, help="Jobs at a time. Default: all cores.")
-@click.option("--json", "as_json", is_flag=True, help="Print the claims as JSON instead of a table.")
+@click.option("--json", "as_json", is_flag=True, help="Print claims and measures as JSON instead of tables.")
 def experiment(
     what: str,
     quick: bool,
@@ -48,7 +49,7 @@ def experiment(
     workers: int | None,
     as_json: bool,
 ) -> None:
-    """Run the paper's experiments against every baseline, and check its claims.
+    """Run the paper's experiments against every baseline, and check its claims. `weights` measures balanced weights.
 
     Results, figures and the table of claims go to a folder. An interrupted run goes on where it stopped.
 
@@ -68,7 +69,7 @@ def experiment(
         check_output(report)
         check_pictures(report)
     where = Backend(backend, scheduler, workers)
-    if what not in ("regression", "all") and data is not None:
+    if what not in _WITH_DATA and data is not None:
         raise InputError("--data", str(data), f"is not used by {what}", "leave it out")
     people = People.of(data, bounds)
     made = Evaluation(what, quick, SEED if seed is None else seed, people, where)
@@ -81,7 +82,8 @@ def experiment(
     page = out / f"{'reproduction' if what == 'all' else what}.md" if report is None else report
     check_output(page)
     from tpmdp.cli_output import print_with
-    from tpmdp.experiments.reproduction import judge, print_claims, write_report
+    from tpmdp.experiments.reproduction import judge, print_claims, print_measures, write_report
+    from tpmdp.experiments.weights_measures import measures
     from tpmdp.progress import stage
 
     check_pictures(page)
@@ -92,16 +94,22 @@ def experiment(
     except KeyboardInterrupt:
         click.echo(f"\ntpmdp: what is done is kept in {out}: run the same command again to go on", err=True)
         raise
-    judged = judge(results)
+    judged, found = judge(results), measures(results)
     if as_json:
         rows = [
             {"where": claim.where, "claim": claim.text, "measured": finding.measured, "verdict": finding.verdict.value}
             for claim, finding in judged
         ]
+        rows += [
+            {"where": "weights", "claim": f"{one.what}: {one.wanted}", "measured": one.measured, "verdict": one.verdict}
+            for one in found
+        ]
         click.echo(json.dumps(rows))
         return
     if judged:
         print_with(lambda console: print_claims(judged, console))
+    if found:
+        print_with(lambda console: print_measures(found, console))
     for path in written:
         click.echo(f"wrote {path}")
 

@@ -22,7 +22,7 @@ from tpmdp.validate import FloatArray
 SIZES: Final = (5, 10, 20, 50)
 EPSILON_LOW, EPSILON_HIGH, DELTA = 0.1, 2.0, 1e-6
 SHARED: Final = ("G", "TMDP", "non-thre")
-COMPARED: Final = ("G", "TMDP", "non-thre", "MIN", "Sample", "PLDP")
+COMPARED: Final = ("G", "W", "TMDP", "non-thre", "MIN", "Sample", "PLDP")
 RECEIVERS: Final = ("all", "random", "one")
 RELAXING: Final = 10
 """Parties of the consortium in which one relaxes."""
@@ -72,8 +72,8 @@ def draw_budgets(count: int, random: np.random.Generator) -> FloatArray:
     return np.exp(random.uniform(math.log(EPSILON_LOW), math.log(EPSILON_HIGH), count))
 
 
-def _setting(epsilon: FloatArray, threshold: int, receivers: object = "all") -> Setting:
-    return Setting.of(Spec(epsilon=epsilon, delta=DELTA, threshold=threshold, receivers=receivers))
+def _setting(epsilon: FloatArray, threshold: int) -> Setting:
+    return Setting.of(Spec(epsilon=epsilon, delta=DELTA, threshold=threshold))
 
 
 def _price(job: Job, random: np.random.Generator) -> list[Row]:
@@ -82,11 +82,12 @@ def _price(job: Job, random: np.random.Generator) -> list[Row]:
     epsilon = draw_budgets(count, random)
     one = np.arange(count) == random.integers(count)
     who = dict(zip(RECEIVERS, (np.ones(count, dtype=np.bool_), draw_receivers(count, random), one), strict=True))
+    budgets = _setting(epsilon, 1)
+    curator = MECHANISMS["MIN"].noise(budgets)
     rows: list[Row] = []
     for kind, receivers in who.items():
         for threshold in range(1, count):
-            setting = _setting(epsilon, threshold, receivers)
-            curator = MECHANISMS["MIN"].noise(setting)
+            setting = budgets.against(threshold, receivers)
             for name in SHARED:
                 ratio = math.sqrt(MECHANISMS[name].noise(setting) / curator)
                 rows.append({"receivers": kind, "threshold": threshold, "mechanism": name, "ratio": ratio})

@@ -12,7 +12,8 @@ from tpmdp.mechanisms.catalogue import MECHANISMS
 from tpmdp.mechanisms.problem import Count
 
 DENSITY: Final = 0.15
-NAMES: Final = ("G", "TMDP", "non-thre", "MIN", "Sample", "PLDP")
+NAMES: Final = ("G", "TMDP", "non-thre", "MIN", "Sample", "PLDP", "W")
+"""In this order they draw from one generator: W, which is new, comes last."""
 REPETITIONS, QUICK_REPETITIONS = 400, 40
 _BLOCK: Final = 100
 PANELS: Final[dict[str, tuple[float, ...]]] = {
@@ -63,7 +64,7 @@ def run(job: Job) -> list[Row]:
         bits[: round(density * scenario.parties)] = 1.0
         random.shuffle(bits)
         problem = Count(bits)
-        setting = scenario.setting(random, problem.sensitivity)
+        setting = scenario.setting(random, problem.sensitivity, spread=problem.spread)
         for name in NAMES:
             released = MECHANISMS[name].release(setting, problem, random)
             rows.append(

@@ -17,7 +17,7 @@ import scipy
 
 from tpmdp import __version__
 from tpmdp.errors import InputError
-from tpmdp.experiments import agreement, consortium, count, efficiency, regression
+from tpmdp.experiments import agreement, consortium, count, efficiency, regression, weights
 from tpmdp.experiments.job import RECIPE, Job, Row
 from tpmdp.experiments.population import People
 from tpmdp.experiments.results import Results
@@ -27,13 +27,15 @@ from tpmdp.files import replacing
 from tpmdp.progress import Progress
 
 SEED: Final = 2024
-EXPERIMENTS: Final = ("count", "regression", "consortium", "agreement", "efficiency")
+EXPERIMENTS: Final = ("count", "regression", "consortium", "weights", "agreement", "efficiency", "weights_time")
+TIMED: Final = ("efficiency", "weights_time")
 """In the order in which they run: what is timed comes last, alone."""
 GROUPS: Final = {
     "count": ("count", "agreement"),
     "regression": ("regression",),
     "efficiency": ("efficiency",),
     "consortium": ("consortium",),
+    "weights": ("weights", "weights_time"),
     "all": EXPERIMENTS,
 }
 RUNS: Final[dict[str, Run]] = {
@@ -42,6 +44,8 @@ RUNS: Final[dict[str, Run]] = {
     "consortium": consortium.run,
     "agreement": agreement.run,
     "efficiency": efficiency.run,
+    "weights": weights.run,
+    "weights_time": weights.time_run,
 }
 Stage = Callable[[str], Any]
 
@@ -64,6 +68,10 @@ class Evaluation:
         """
         if name == "regression":
             return regression.jobs(self.quick, self.seed, self.people)
+        if name == "weights":
+            return weights.jobs(self.quick, self.seed, self.people)
+        if name == "weights_time":
+            return weights.time_jobs(self.quick, self.seed)
         modules = {"count": count, "consortium": consortium, "agreement": agreement, "efficiency": efficiency}
         return modules[name].jobs(self.quick, self.seed)  # type: ignore[no-any-return]
 
@@ -78,6 +86,8 @@ class Evaluation:
     def left_out(self) -> list[int]:
         """Numbers of parties for which the file has too few people."""
         points = (regression.QUICK if self.quick else regression.PANELS)["parties"]
+        if "regression" not in GROUPS[self.what]:
+            points = (regression.PARTIES,)
         have = self.people.count
         return [int(x) for x in points if have is not None and regression.people_needed(int(x)) > have]
 
@@ -146,7 +156,7 @@ def evaluate(evaluation: Evaluation, out: Path, stage: Stage = _quiet) -> tuple[
     """
     rows: dict[str, list[Row]] = {}
     for name in GROUPS[evaluation.what]:
-        here = Backend(workers=1) if name == "efficiency" else evaluation.backend  # timed: one after another
+        here = Backend(workers=1) if name in TIMED else evaluation.backend  # one after another
         if name == "agreement":
             here = Backend(workers=evaluation.backend.workers)  # starts processes of its own
         with stage(name) as progress:
@@ -158,6 +168,8 @@ def evaluate(evaluation: Evaluation, out: Path, stage: Stage = _quiet) -> tuple[
         "consortium": results.consortium,
         "agreement": results.agreement,
         "efficiency": [],
+        "weights": results.weights,
+        "weights_time": [],
     }
     written = []
     for name, found in rows.items():

@@ -55,7 +55,7 @@ _COSTS: Final = (
     ("peak_bytes", "Memory", "memory taken at the peak"),
     ("seconds", "Time", "time to find the noise plan"),
 )
-_ENJOYED: Final = ("G", "TMDP", "Sample", "PLDP")
+_ENJOYED: Final = ("G", "W", "TMDP", "Sample", "PLDP")
 
 
 def draw_count(points: Sequence[Row], path: Path) -> None:
@@ -91,7 +91,7 @@ def _draw_errors(
         for place, axes in enumerate(figure.axes):
             log_axis(axes, "y", *error_range(points))
             axes.set_ylabel("" if place % columns else what)
-        legend(figure, names, 7 if len(names) <= 7 else 4)
+        legend(figure, names, 7 if len(names) <= 7 else 5)
 
 
 def draw_efficiency(rows: Sequence[Row], path: Path) -> None:
@@ -130,7 +130,8 @@ def draw_telling(count_points: Sequence[Row], consortium_rows: Sequence[Row], pa
         (enjoyed, "Privacy asked for, and enjoyed: a smaller ε is stronger", _tell_enjoyed),
     ]
     labels = {name: f"{name}: {mechanism.meaning}" for name, mechanism in MECHANISMS.items()}
-    labels["G"] += " (this package)"
+    for ours in ("G", "W"):
+        labels[ours] += " (this package)"
     with figure_in(path, _WIDE, 4.4) as figure:
         legend(figure, _draw_panels(figure, every), 3, labels)
 

@@ -67,15 +67,24 @@ def chosen(rows: Sequence[Row], **wanted: Value) -> list[Row]:
 
 
 def draw_lines(
-    axes: Axes, points: Sequence[Row], x: str, y: str, place: Callable[[float], float] = float, band: bool = False
+    axes: Axes,
+    points: Sequence[Row],
+    x: str,
+    y: str,
+    place: Callable[[float], float] = float,
+    band: bool = False,
+    every: int = 1,
 ) -> None:
-    """A line for each mechanism, in its look, with a band from `low` to `high` where one is wanted."""
+    """A line for each mechanism, in its look, with a band from `low` to `high` where one is wanted.
+
+    Where points are close, only some have a marker: one of so many.
+    """
     for name, look in LOOKS.items():
         some = sorted(chosen(points, mechanism=name), key=lambda point: number(point, x))
         if not some:
             continue
         across = [place(number(point, x)) for point in some]
-        axes.plot(across, [number(point, y) for point in some], **look.drawn())
+        axes.plot(across, [number(point, y) for point in some], **look.drawn(), markevery=every)
         if band:
             _draw_band(axes, across, some, look)
 

@@ -50,9 +50,10 @@ _LABELS_MAX: Final = 10  # on a logarithmic axis
 _TICK_STEPS: Final = ((1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9), (1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,))
 _ROUNDING: Final = 1e-9
 
-# Okabe and Ito's palette, and grey.
+# Okabe and Ito's palette, grey and a dark red.
 BLUE, ORANGE, RED, GREEN, PURPLE = "#0072B2", "#E69F00", "#D55E00", "#009E73", "#CC79A7"
 GREY, BLACK = "#666666", "#000000"
+WINE: Final = "#661144"  # darker than all of them
 
 
 @dataclass(frozen=True)
@@ -93,8 +94,9 @@ LOOKS: Final[dict[str, Look]] = {
     "TMDP": Look(ORANGE, "s", "--", 1.5, 6.5),
     "MIN": Look(GREY, "^", ":", 1.6, 4),
     "G": Look(BLUE, "o", "-", 2.2, 4, filled=True),
+    "W": Look(WINE, "*", (0, (3, 0.7)), 2.2, 6.5, filled=True),
 }
-LEGEND_ORDER: Final = ("G", "TMDP", "non-thre", "MIN", "Sample", "PLDP", "non-pri", "mean")
+LEGEND_ORDER: Final = ("G", "W", "TMDP", "non-thre", "MIN", "Sample", "PLDP", "non-pri", "mean")
 
 
 def number(row: Row, name: str) -> float:

@@ -12,7 +12,7 @@ import numpy as np
 Value = str | int | float | bool | None
 Row = dict[str, Value]
 
-RECIPE: Final = 2
+RECIPE: Final = 3
 """Raised when what a job computes changes, so that what was kept of earlier runs is not used again."""
 
 

@@ -119,7 +119,8 @@ def cross_validate(people: FloatArray, scenario: Scenario, random: np.random.Gen
     >>> len(cross_validate(people, Scenario(40), np.random.default_rng(1)))
     5
     """
-    everyone = scenario.setting(random, Regression(people[:1]).sensitivity, len(people))
+    kind = Regression(people[:1])
+    everyone = scenario.setting(random, kind.sensitivity, len(people), kind.spread)
     fold_of = random.permutation(len(people)) % FOLDS
     result = []
     for fold in range(FOLDS):

@@ -16,9 +16,11 @@ from tpmdp.experiments.consortium import DRAWS
 from tpmdp.experiments.efficiency import complexity, disagreement
 from tpmdp.experiments.evaluation import Evaluation
 from tpmdp.experiments.figures import draw_consortium, draw_count, draw_efficiency, draw_regression, draw_telling
+from tpmdp.experiments.figures_weights import draw_adversary, draw_weights
 from tpmdp.experiments.job import Row
 from tpmdp.experiments.results import Results
 from tpmdp.experiments.summary import column
+from tpmdp.experiments.weights_measures import Measure, adversary_table, measures
 from tpmdp.files import replacing
 
 if TYPE_CHECKING:
@@ -54,6 +56,9 @@ def draw_all(results: Results, folder: Path) -> list[Path]:
         draw_efficiency(results.efficiency_rows, made_path(made, folder, "efficiency"))
     if results.consortium_rows:
         draw_consortium(results.consortium, results.consortium_rows, made_path(made, folder, "consortium"))
+    if results.weights_rows:
+        draw_weights(results.weights, made_path(made, folder, "weights"))
+        draw_adversary(results.weights, made_path(made, folder, "weights_adversary"))
     if results.count_rows and results.consortium_rows:
         draw_telling(results.count.points, results.consortium_rows, made_path(made, folder, "telling"))
     return made
@@ -88,10 +93,21 @@ def _page(evaluation: Evaluation, results: Results, path: Path, pictures: Sequen
         "regression": ("## Linear regression", "Error of a prediction, the target scaled to [-1, 1], with 95 % bands."),
         "efficiency": ("## Efficiency", "Time and peak memory of a plan; crosses mark a limit that was reached."),
         "consortium": ("## Beyond the figures", "Consortia of 5 to 50 parties; protection in the paper's setting."),
+        "weights": (
+            "## Weights",
+            "Error of a count (RMSE over draws) with 95 % bands. Up to 50 parties: budgets of a consortium, fair coins "
+            "for bits; 1000: the paper's. Dashed: n/2.",
+        ),
+        "weights_adversary": (
+            "### Budgets that go with the data",
+            "n = 1000, t = 500, the paper's budgets; half of the parties hold a 1.",
+        ),
     }
     tables = {
         "efficiency": _complexity(results) if results.efficiency_rows else [],
         "consortium": _beyond(results) if results.consortium_rows else [],
+        "weights": _weights(results) if results.weights_rows else [],
+        "weights_adversary": [[_ADVERSARY], _table(adversary_table(results))],
     }
     for picture in pictures:
         if picture.stem in captions:
@@ -120,7 +136,7 @@ def _about(evaluation: Evaluation) -> list[str]:
     ]
     if evaluation.quick:
         lines += ["", "**A quick run: few points and repetitions. Claims need the full one.**"]
-    if "regression" in made["experiments"]:
+    if {"regression", "weights"} & set(made["experiments"]):
         lines += ["", f"Regression data: {source}. Public bounds, values outside clipped: {bounds}."]
         if evaluation.left_out:
             lines += [f"Left out, as the file has too few records: n = {', '.join(map(str, evaluation.left_out))}."]
@@ -148,6 +164,8 @@ def _settings(evaluation: Evaluation) -> list[str]:
         "are sharp. Runs of the largest n share people: their intervals are for this file. *mean* predicts the mean.",
         "- Functional Mechanism: all products of two of (record, 1) are released, with sensitivity 6 sqrt(2); four "
         "standard deviations are added to the diagonal, for the constant too, and what is not positive then is cut.",
+        "- W: public weights of least expected error for the largest spread that a party's vector can have (root mean "
+        "square of the standard deviations of its coordinates): 0.5 for a bit, sqrt(10/7) for products of a record.",
     ]
 
 
@@ -202,6 +220,54 @@ def _beyond(results: Results) -> list[list[str]]:
         ],
         _table(enjoyed_table(results)),
     ]
+
+
+_ADVERSARY: Final = (
+    "A part of the ones is with the strictest parties (left) or with the most liberal ones (right), the rest anywhere. "
+    "W then errs by more than its noise: it is right on average only if budgets have nothing to do with the data. Its "
+    "plain 95 % interval rests on that and soon fails; the one widened by the stated bound does not. Data chosen "
+    "against the weights attain the bound."
+)
+
+
+def _weights(results: Results) -> list[list[str]]:
+    draws, runs = (
+        len({row["draw"] for row in results.weights_rows if row["panel"] == panel})
+        for panel in ("threshold", "regression")
+    )
+    return [
+        [
+            "In W party j counts with a public weight w_j, and needs w_j^2 times its noise. Up to 50 parties hold a "
+            "bit each, a fair coin, and have the budgets of a consortium (epsilon from 0.1 to 2, delta = 1e-6); all "
+            "receive. An answer above the dashed line may be worse than n/2, said without asking anybody. Errors and "
+            f"coverage are computed, over {draws} draws of budgets and bits; the regression is simulated, {runs} runs."
+        ],
+        ["**Measures**, with 95 % intervals over draws or runs; times are of this machine."],
+        _table(measure_rows(measures(results))),
+    ]
+
+
+def measure_rows(found: Sequence[Measure]) -> list[Row]:
+    """The table of measures.
+
+    >>> measure_rows([Measure("error", "at most 1", "0.5", Verdict.HOLDS)])
+    [{'measure': 'error', 'wanted': 'at most 1', 'measured': '0.5', 'met': 'yes'}]
+    """
+    return [{"measure": one.what, "wanted": one.wanted, "measured": one.measured, "met": one.met} for one in found]
+
+
+def print_measures(found: Sequence[Measure], console: Console) -> None:
+    """What is wanted of weights, and what was measured, on the terminal."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title="Measures of weights (W)", title_justify="left")
+    for name, ratio in (("measure", 5), ("wanted", 2), ("measured", 5)):
+        table.add_column(name, ratio=ratio)
+    table.add_column("met", no_wrap=True)
+    for one in found:
+        table.add_row(one.what, one.wanted, one.measured, Text(one.met, style=_STYLES[one.verdict]))
+    console.print(table)
 
 
 def _agreement(results: Results) -> list[str]:

@@ -18,6 +18,7 @@ from tpmdp.experiments.summary import (
     grouped,
     mean_interval,
     regression_points,
+    weights_points,
 )
 
 
@@ -73,11 +74,14 @@ class Results:
     efficiency_rows: Sequence[Row] = ()
     consortium_rows: Sequence[Row] = ()
     agreement_rows: Sequence[Row] = ()
+    weights_rows: Sequence[Row] = ()
+    weights_time_rows: Sequence[Row] = ()
     count: Curves = field(init=False)
     """Computed errors of the count (`expected`), and simulated ones with their intervals (`rmse`, `low`, `high`)."""
     regression: Curves = field(init=False)
     consortium: Sequence[Row] = field(init=False)
     agreement: Sequence[Row] = field(init=False)
+    weights: Sequence[Row] = field(init=False)
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -85,6 +89,7 @@ class Results:
         put(self, "regression", Curves(regression_points(self.regression_rows)))
         put(self, "consortium", consortium_points(self.consortium_rows))
         put(self, "agreement", agreement_points(self.agreement_rows))
+        put(self, "weights", weights_points(self.weights_rows))
 
     def clearly(self, panel: str, x: float, worse: str, better: str) -> bool:
         """Whether the computed error of a count is at least 10 % larger, and so in the same draws: significantly."""

@@ -133,7 +133,7 @@ def run_jobs(
     ...     jobs = [Job("count", "parties", 20.0, first, 1, 1) for first in range(2)]
     ...     found = run_jobs(jobs, count.run, Path(folder), Backend(workers=1))
     ...     len(found), len(list(Path(folder).iterdir()))
-    (12, 2)
+    (14, 2)
     """
     backend = backend or Backend()
     make_folder(parts)

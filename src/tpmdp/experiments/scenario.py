@@ -37,7 +37,13 @@ class Scenario:
         """
         return self.parties // 2 if self.threshold is None else self.threshold
 
-    def setting(self, random: np.random.Generator, sensitivity: float, people: int | None = None) -> Setting:
+    def setting(
+        self,
+        random: np.random.Generator,
+        sensitivity: float,
+        people: int | None = None,
+        spread: float | None = None,
+    ) -> Setting:
         """Draw budgets and receivers; of more people than parties, for cross-validation.
 
         >>> Scenario(4).setting(np.random.default_rng(0), 1.0).spec.delta.tolist()
@@ -51,7 +57,7 @@ class Scenario:
             threshold=self.colluders,
             receivers=draw_receivers(count, random),
         )
-        return Setting.of(spec)
+        return Setting.of(spec, spread)
 
 
 DEFAULT: Final = Scenario(1000)

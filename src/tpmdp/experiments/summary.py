@@ -40,7 +40,7 @@ def column(rows: Iterable[Row], name: str) -> FloatArray:
     return np.array([float(row[name] or 0.0) for row in rows])
 
 
-def mean_interval(values: FloatArray) -> tuple[float, float, float]:
+def mean_interval(values: FloatArray, confidence: float = CONFIDENCE) -> tuple[float, float, float]:
     """Mean, and Student's 95 % interval; no interval for a single value.
 
     >>> [round(value, 2) for value in mean_interval(np.array([1.0, 2.0, 3.0]))]
@@ -50,9 +50,23 @@ def mean_interval(values: FloatArray) -> tuple[float, float, float]:
     if len(values) < 2:
         return mean, mean, mean
     half = (
-        float(stats.t.ppf((1 + CONFIDENCE) / 2, len(values) - 1)) * float(values.std(ddof=1)) / math.sqrt(len(values))
+        float(stats.t.ppf((1 + confidence) / 2, len(values) - 1)) * float(values.std(ddof=1)) / math.sqrt(len(values))
     )
     return mean, mean - half, mean + half
+
+
+def ratio_interval(above: FloatArray, below: FloatArray) -> tuple[float, float, float]:
+    """Ratio of the means of pairs, and its 95 % interval from that of its logarithm (delta method).
+
+    >>> [round(value, 3) for value in ratio_interval(np.array([2.0, 4.0]), np.array([1.0, 2.0]))]
+    [2.0, 2.0, 2.0]
+    """
+    one, other = float(above.mean()), float(below.mean())
+    ratio = one / other
+    if one <= 0 or other <= 0:
+        return ratio, -math.inf, math.inf
+    _, low, high = mean_interval(above / one - below / other)
+    return ratio, ratio * math.exp(low), ratio * math.exp(high)
 
 
 def root_mean_square(errors: FloatArray) -> tuple[float, float, float]:
@@ -125,6 +139,26 @@ def consortium_points(rows: Sequence[Row]) -> list[Row]:
     for (who, factor, mechanism), some in grouped(relax, "who", "factor", "mechanism").items():
         point = {"panel": "relax", "who": who, "factor": factor, "mechanism": mechanism}
         points.append({**point, **_quantiles(column(some, "ratio"))})
+    return points
+
+
+def weights_points(rows: Sequence[Row]) -> list[Row]:
+    """Errors with their intervals; where budgets go with the data also bias, its bound and coverage; coverage alone."""
+    points: list[Row] = []
+    for panel, by in (("threshold", "threshold"), ("default", "x"), ("adversary", "x"), ("worst", "x")):
+        here = [row for row in rows if row["panel"] == panel]
+        for (x, _, mechanism), some in grouped(here, "x", by, "mechanism").items():
+            rmse, low, high = root_mean_square(column(some, "error"))
+            point: Row = {"panel": panel, "x": x, "threshold": some[0].get("threshold"), "mechanism": mechanism}
+            point |= {"rmse": rmse, "low": low, "high": high, "draws": len(some)}
+            kept = [name for name in ("bias", "bound", "at_most", "covered", "covered_wide") if name in some[0]]
+            points.append(point | {name: float(column(some, name).mean()) for name in kept})
+    here = [row for row in rows if row["panel"] == "coverage"]
+    for (x, threshold, density), some in grouped(here, "x", "threshold", "density").items():
+        point = {"panel": "coverage", "x": x, "threshold": threshold, "density": density, "mechanism": "W"}
+        covered, low, high = mean_interval(column(some, "covered"))
+        point |= {"covered": covered, "low": low, "high": high}
+        points.append(point | {"covered_wide": float(column(some, "covered_wide").mean()), "draws": len(some)})
     return points
 
 

@@ -1,1 +1,1 @@
-"""Mechanisms to compare: the plan of this package (G) beside every baseline of the paper, with one interface."""
+"""Mechanisms to compare: the plans of this package (G, W) beside every baseline of the paper, with one interface."""

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import cached_property
+from typing import ClassVar, Final
 
 import numpy as np
 
 from tpmdp.errors import InputError
 from tpmdp.mechanisms.problem import Error, Problem
 from tpmdp.planning.plan import needs
+from tpmdp.planning.weights import Weights, make_weights
 from tpmdp.spec import Spec
 from tpmdp.validate import BoolArray, FloatArray, IntArray
+
+_UP: Final = 1 + 2.0**-50  # more than what a few products are rounded by
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,9 +25,11 @@ class Setting:
 
     spec: Spec
     need: FloatArray
+    spread: float | None = None
+    """For weights: `Problem.spread`; None is half the largest sensitivity. No promise depends on it."""
 
     @classmethod
-    def of(cls, spec: Spec) -> Setting:
+    def of(cls, spec: Spec, spread: float | None = None) -> Setting:
         """Calibrate each party's need.
 
         >>> Setting.of(Spec(epsilon=[0.5, 1.0], delta=1e-6, threshold=1)).need.round(1)
@@ -32,7 +38,7 @@ class Setting:
         if not spec.common_threshold:
             rule = "differs between parties, which the baselines do not know"
             raise InputError("threshold", "personal", rule, "give one threshold for all")
-        return cls(spec, needs(spec))
+        return cls(spec, needs(spec), spread)
 
     def part(self, chosen: IntArray | BoolArray, threshold: int) -> Setting:
         """The same for some of the parties, with a threshold of their own.
@@ -48,13 +54,43 @@ class Setting:
             threshold=threshold,
             receivers=spec.receivers[chosen],
         )
-        return Setting(part, self.need[chosen])
+        return Setting(part, self.need[chosen], self.spread)
+
+    def against(self, threshold: int, receivers: BoolArray | None = None) -> Setting:
+        """The same budgets, so the same needs, against other coalitions.
+
+        >>> Setting.of(Spec(epsilon=[0.5, 1.0, 2.0], delta=1e-6, threshold=1)).against(2).threshold
+        2
+        """
+        seen = self.spec.receivers if receivers is None else receivers
+        return Setting(self.spec.replace(threshold=threshold, receivers=seen), self.need, self.spread)
 
     @property
     def threshold(self) -> int:
         """How many may collude."""
         assert isinstance(self.spec.threshold, int)  # checked in `of`
         return self.spec.threshold
+
+    @cached_property
+    def weights(self) -> Weights:
+        """The weights of least expected error.
+
+        >>> Setting.of(Spec(epsilon=[0.1, 1.0, 1.0], delta=1e-6, threshold=1)).weights.each.round(3)
+        array([0.116, 1.   , 1.   ])
+        """
+        return make_weights(self.spec, lambda: self.need, "balanced", self.spread)
+
+    @cached_property
+    def weighted(self) -> Setting:
+        """The same parties when each contributes its input times its weight: they need less noise.
+
+        >>> setting = Setting.of(Spec(epsilon=[0.1, 1.0, 1.0], delta=1e-6, threshold=1))
+        >>> setting.need.round(1), setting.weighted.need.round(1)
+        (array([1318. ,   17.8,   17.8]), array([17.8, 17.8, 17.8]))
+        """
+        each = self.weights.each
+        need = np.where(each == 1, self.need, self.need * each**2 * _UP)
+        return Setting(self.spec.weighted(each), need, self.spread)
 
 
 class Mechanism(ABC):

@@ -8,9 +8,10 @@ from tpmdp.mechanisms.additive import AnyCoalition, NonPrivate, Optimal, SameBud
 from tpmdp.mechanisms.base import Mechanism
 from tpmdp.mechanisms.local import Local
 from tpmdp.mechanisms.sample import Sample
+from tpmdp.mechanisms.weighted import Weighted
 
 MECHANISMS: Final[dict[str, Mechanism]] = {
     one.name: one
-    for one in (Optimal(), SameBudget(), AnyCoalition(), TrustedCurator(), Sample(), Local(), NonPrivate())
+    for one in (Optimal(), Weighted(), SameBudget(), AnyCoalition(), TrustedCurator(), Sample(), Local(), NonPrivate())
 }
-"""By their names in the paper."""
+"""By their names in the paper; W is new."""

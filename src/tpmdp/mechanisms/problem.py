@@ -46,6 +46,11 @@ class Problem(ABC):
     def sensitivity(self) -> float:
         """How much the sum can change (L2) when one party's input is replaced by any other, or left out."""
 
+    @property
+    @abstractmethod
+    def spread(self) -> float:
+        """Bound on the standard deviation of a coordinate of a party's vector: the root mean square of all of them."""
+
     @abstractmethod
     def weighted(self, weights: FloatArray) -> FloatArray:
         """The sum of each party's vector times its weight."""
@@ -87,6 +92,7 @@ class Count(Problem):
     """
 
     sensitivity = 1.0
+    spread = 0.5
 
     def __init__(self, bits: ArrayLike) -> None:
         self._bits = _numbers("bits", bits, "must be 0 or 1, one a party", "give a list of zeros and ones")
@@ -149,6 +155,16 @@ class Regression(Problem):
         """
         size = self._size
         return float(np.nextafter(math.sqrt(2 * (size * size - size % 2)), np.inf))
+
+    @property
+    def spread(self) -> float:
+        """Variances of the entries of z z^T add up to s (s - 1) at most, s entries in z: independent signs have that.
+
+        They are E|z|^4 - |E z z^T|^2 <= sum_(i != j) E u_i u_j + sum (E u_i^2 - m_i^2) with u_i = z_i^2, of mean m_i,
+        and E u_i u_j <= (m_i + m_j)/2, E u_i^2 <= m_i: at most sum (s m_i - m_i^2), which rises with every m_i.
+        """
+        size = self._size
+        return math.sqrt(size * (size - 1) / len(self._scale))
 
     def matrix(self, total: FloatArray) -> FloatArray:
         """The vector as the symmetric matrix it stands for."""

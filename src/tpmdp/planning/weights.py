@@ -19,10 +19,12 @@ from numpy.typing import ArrayLike
 from tpmdp.errors import InputError
 from tpmdp.planning.balance import balance
 from tpmdp.spec import Spec
-from tpmdp.validate import FloatArray, as_floats
+from tpmdp.validate import SENSITIVITY_MAX, SENSITIVITY_MIN, FloatArray, as_floats
 
 Kind = Literal["equal", "balanced", "own"]
 KINDS: Final = ("equal", "balanced")
+RECORDS_MAX: Final = 1 << 40
+SPREAD_MIN: Final = 1e-9  # of the width
 WEIGHT_MIN: Final = 1e-12
 """Smaller weights are refused, or made 0 where they are chosen here."""
 ASSUMPTION: Final = "budgets have nothing to do with the data"
@@ -79,6 +81,12 @@ class Weights:
         return float(np.abs(self.excess).sum()) / 2 * (1 + 1e-12)
 
     @property
+    def dealt(self) -> float:
+        """The same where fixed data are dealt out to parties at random: their averages then depend on each other."""
+        count = np.count_nonzero(self.records)
+        return self.imbalance * math.sqrt(count / (count - 1)) if count > 1 else 0.0
+
+    @property
     def spread_error(self) -> float:
         """Standard deviation of what the weights do to the sum, if budgets have nothing to do with the data.
 
@@ -112,8 +120,8 @@ def make_weights(
     [0.294, 1.0]
     """
     sizes = _check_records(records, spec)
-    most = float(spec.sensitivity.max()) if width is None else _positive("width", width, "give the range of a record")
-    typical = most / 2 if spread is None else _positive("spread", spread, "give half the range of a record, or less")
+    most = float(spec.sensitivity.max()) if width is None else _check_width(width)
+    typical = most / 2 if spread is None else _check_spread(spread, most)
     if isinstance(weighting, str):
         if weighting not in KINDS:
             rule = f"must be {' or '.join(KINDS)}, or one weight a party"
@@ -127,6 +135,16 @@ def make_weights(
             return Weights(each, sizes, most, typical, "balanced")
         return Weights(each, sizes, most, typical, "balanced", found.bound, found.pressure)
     return Weights(check_weights(as_floats("weights", weighting), sizes, spec.name), sizes, most, typical, "own")
+
+
+def shortened(each: FloatArray) -> FloatArray:
+    """Weights with 24 significant bits: parties that compute them on different machines then have the same.
+
+    >>> shortened(np.array([1.0, 1 / 3, 0.0])).tolist()
+    [1.0, 0.3333333432674408, 0.0]
+    """
+    part, power = np.frexp(each)
+    return np.asarray(np.ldexp(np.rint(part * 2.0**24), power - 24), dtype=np.float64)
 
 
 def check_weights(each: FloatArray, records: FloatArray, label: Callable[[int], str]) -> FloatArray:
@@ -167,18 +185,30 @@ def check_records(sizes: FloatArray, label: Callable[[int], str]) -> FloatArray:
     [3.0, 0.0]
     """
     with np.errstate(invalid="ignore"):
-        bad = ~(np.isfinite(sizes) & (sizes >= 0) & (sizes == np.floor(sizes)))
+        bad = ~((sizes >= 0) & (sizes <= RECORDS_MAX) & (sizes == np.floor(sizes)))
     if bad.any():
         party = int(np.argmax(np.atleast_1d(bad)))
         value = float(sizes.flat[party])
-        raise InputError(f"records of {label(party)}", value, "must be a whole number, 0 or more", "correct it")
+        rule = f"must be at most {RECORDS_MAX}" if RECORDS_MAX < value < np.inf else "must be a whole number, 0 or more"
+        raise InputError(f"records of {label(party)}", value, rule, "correct it")
     if not sizes.any():
         raise InputError("records", 0, "must not be 0 for all parties", "say how many records each party has")
     return sizes
 
 
-def _positive(field: str, value: float, remedy: str) -> float:
-    number = as_floats(field, value)
+def _check_width(width: float) -> float:
+    number = as_floats("width", width)
+    if number.ndim or not SENSITIVITY_MIN <= number <= SENSITIVITY_MAX:
+        raise InputError("width", width, "must be a positive number", "give the range of a record")
+    return float(number)
+
+
+def _check_spread(spread: float, width: float) -> float:
+    """Values in a range have a standard deviation of at most half of it."""
+    number = as_floats("spread", spread)
     if number.ndim or not (np.isfinite(number) and number > 0):
-        raise InputError(field, value, "must be a positive number", remedy)
+        raise InputError("spread", spread, "must be a positive number", "give half the range of a record, or less")
+    if not SPREAD_MIN * width <= number <= width / 2 * (1 + 1e-9):
+        rule = f"must be at most half the width of the range ({width:g}), and at least {SPREAD_MIN:g} of it"
+        raise InputError("spread", spread, rule, "leave it out for half the width")
     return float(number)

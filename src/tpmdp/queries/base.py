@@ -44,7 +44,8 @@ class Answer:
     """One number with its error bars. They cover the noise and rounding added for privacy, not sampling.
 
     `part` says which number of a query with several. `limits` is the 95 % interval where it is not symmetric;
-    `note` is for people, for instance that noise drowned the answer.
+    `note` is for people, for instance that noise drowned the answer. With weights, `noise` is the part of the standard
+    error that is noise, and `always` the interval that holds even where data and budgets are related.
     """
 
     query: str
@@ -53,6 +54,8 @@ class Answer:
     part: str = ""
     limits: tuple[float, float] | None = None
     note: str = ""
+    noise: float | None = None
+    always: tuple[float, float] | None = None
 
     @property
     def label(self) -> str:
@@ -95,6 +98,8 @@ class Answer:
         """
         low, high = self.interval
         numbers = {"value": self.value, "standard_error": self.standard_error, "low": low, "high": high}
+        if self.noise is not None and self.always is not None:
+            numbers |= {"noise": self.noise, "always_low": self.always[0], "always_high": self.always[1]}
         finite = {key: number if math.isfinite(number) else None for key, number in numbers.items()}
         return {"query": self.query, "part": self.part, **finite, "note": self.note}
 
@@ -106,10 +111,15 @@ class Answer:
         >>> Answer.of_plain(answer.plain()) == answer
         True
         """
-        error = math.inf if told["standard_error"] is None else float(told["standard_error"])
-        low = -math.inf if told["low"] is None else float(told["low"])
-        high = math.inf if told["high"] is None else float(told["high"])
-        plain = cls(told["query"], float(told["value"]), error, told["part"], None, told["note"])
+
+        def read(key: str, infinite: float = math.inf) -> float:
+            return infinite if told[key] is None else float(told[key])
+
+        low, high = read("low", -math.inf), read("high")
+        plain = cls(told["query"], float(told["value"]), read("standard_error"), told["part"], None, told["note"])
+        if "noise" in told:
+            always = read("always_low", -math.inf), read("always_high")
+            plain = replace(plain, noise=read("noise"), always=always)
         return plain if plain.interval == (low, high) else replace(plain, limits=(low, high))
 
 
@@ -129,6 +139,7 @@ class Query(ABC):
     largest: ClassVar[float] = 1.0  # absolute value of a feature, a power of two; features are clipped to it
     whole: ClassVar[bool] = False  # features are whole numbers
     has_parts: ClassVar[bool] = False  # works for any mode: may have `where` and `by`
+    model: ClassVar[str] = ""  # what holds under its model whatever weights records have, for people
     code: ClassVar[str] = ""  # hash of the file of a query that is not tpmdp's own
 
     @property
@@ -158,6 +169,14 @@ class Query(ABC):
     @abstractmethod
     def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
         """From the noisy sum over all records of all parties, which has this standard error in each entry."""
+
+    def limits(self, total: FloatArray, records: int, noise: float, bias: float) -> list[tuple[float, float]]:
+        """95 % intervals of the answers where the total may be off by a vector of this length, whatever its direction.
+
+        For answers that are linear in the total, or ratios, it is as if the noise were larger by bias/1.96; for others
+        that are smooth the same to first order.
+        """
+        return [answer.interval for answer in self.answers(total, records, noise + bias / Z_95)]
 
     def partial(self, mode: Mode) -> Query:
         """The query where only some of the records count, and their number is not known."""

@@ -31,8 +31,9 @@ def ratio_interval(
     square = Z_95 * Z_95
     a = bottom * bottom - square * bottom_error * bottom_error
     b = top * bottom
-    c = top * top - square * top_error * top_error
-    inside = b * b - a * c
+    # b^2 - a c for c = top^2 - z^2 top_error^2, written such that it is 0 where there are no errors
+    cross = (bottom * top_error) ** 2 + (top * bottom_error) ** 2
+    inside = square * (cross - square * (top_error * bottom_error) ** 2)
     if a <= 0 or inside < 0:
         return low, high
     root = math.sqrt(inside)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -32,6 +32,11 @@ class LinearRegression(MomentsQuery):
 
     target: str
     bounds: Ranges
+
+    model: ClassVar[str] = (
+        "weighted least squares, whose coefficients are right on average where the model holds for all parties, "
+        "whatever the budgets"
+    )
 
     def __post_init__(self) -> None:
         check_target(self.name, self.target, self.bounds)

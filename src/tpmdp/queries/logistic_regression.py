@@ -41,6 +41,10 @@ class LogisticRegression(MomentsQuery):
     bounds: Ranges
     threshold: float = 0.5
 
+    model: ClassVar[str] = (
+        "weighted least squares for the log-odds; where the model holds for all parties, weights change its "
+        "coefficients only as far as the approximation is off"
+    )
     leaves: ClassVar[str] = "the sums of the scaled columns and the target, of their squares and of products of two"
 
     def __post_init__(self) -> None:
@@ -61,6 +65,12 @@ class LogisticRegression(MomentsQuery):
         inputs = [2 * one.shares(table) for one in self.bounds]
         target = np.where(numbers(table, self.target) >= self.threshold, 1.0, -1.0)
         return self.moments.features([*inputs, target])
+
+    def limits(self, total: FloatArray, records: int, noise: float, bias: float) -> list[tuple[float, float]]:
+        """None: log-odds of rare outcomes are too far from straight for a bias of any size."""
+        if not bias:
+            return super().limits(total, records, noise, bias)
+        return [(-math.inf, math.inf)] * (len(self.bounds) + 1)
 
     def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
         """Coefficients for inputs in their own units: a unit more of an input adds so much to the log-odds."""

@@ -42,6 +42,11 @@ class PartQuery(Query):
         return self.query.whole
 
     @property
+    def model(self) -> str:  # type: ignore[override]  # as the query
+        """As the query."""
+        return self.query.model
+
+    @property
     def code(self) -> str:  # type: ignore[override]  # as the query
         """As the query."""
         return self.query.code
@@ -105,6 +110,10 @@ class Where(PartQuery):
     def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
         """Those of the query."""
         return self.query.answers(total, records, standard_error)
+
+    def limits(self, total: FloatArray, records: int, noise: float, bias: float) -> list[tuple[float, float]]:
+        """Those of the query."""
+        return self.query.limits(total, records, noise, bias)
 
     def settings(self) -> dict[str, Any]:
         """Those of the query, and the condition."""
@@ -186,6 +195,12 @@ class GroupBy(PartQuery):
                 text = f"{self.column} {name}"
                 found.append(replace(answer, part=f"{text}, {answer.part}" if answer.part else text))
         return found
+
+    def limits(self, total: FloatArray, records: int, noise: float, bias: float) -> list[tuple[float, float]]:
+        """Those of the query for every group."""
+        size = self.query.dimension
+        parts = [total[start : start + size] for start in range(0, len(total), size)]
+        return [limits for part in parts for limits in self.query.limits(part, records, noise, bias)]
 
     def partial(self, mode: Mode) -> Query:
         """Groups of groups are not made."""

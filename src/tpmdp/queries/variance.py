@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from tpmdp.queries.base import Answer, Mode
+from tpmdp.queries.base import Z_95, Answer, Mode
 from tpmdp.queries.bounded import BoundedQuery
 from tpmdp.queries.error_bars import first_order
 from tpmdp.table import Table
@@ -21,6 +21,8 @@ PAIR_SPREAD: Final = (1 - _LARGER_ROOT) * math.sqrt(1 + 16 * _LARGER_ROOT**2) * 
 # Where only some records count each also counts itself, with a weight that costs nothing: 1/2 + weight^2 <= 1.286 for
 # a record that vanishes, 2 (1/2 + weight^2) <= 1.286 for one that changes its group.
 _WEIGHT: Final[dict[Mode, float]] = {"some": 0.875, "groups": 0.375}
+_POINTS: Final = 2000  # of a circle or sphere
+_COARSE: Final = 0.01  # more than what lies between them, of what was found
 _FEW: Final = 4.0  # standard errors of their number: fewer records have no variance to speak of
 
 
@@ -61,17 +63,55 @@ class Variance(BoundedQuery):
         """Values spread evenly over the range: the mean of s^2 is 1/12."""
         return np.array([0.0, records * (4 / 12 - 0.5), records * _WEIGHT.get(self.mode, 0.0)])[: self.dimension]
 
+    def _variance(self, sums: FloatArray, records: int) -> FloatArray:
+        """Mean square less square of the mean, of sums in the last axis."""
+        number = records if self.mode == "all" else sums[..., 2] / _WEIGHT[self.mode]
+        mean, square = sums[..., 0] / number, (sums[..., 1] / number + 0.5) / 4
+        return np.atleast_1d((square - mean * mean) * self.width**2)
+
+    def limits(self, total: FloatArray, records: int, noise: float, bias: float) -> list[tuple[float, float]]:
+        """The bias as far as it bends, the noise to first order.
+
+        The variance is a straight function of the sum of squares, so its extremes in a ball are on its surface.
+        """
+        scale = self.width**2
+        room = float(total[2]) - bias if self.mode != "all" else math.inf
+        if room <= _FEW * noise:
+            return [(0.0, scale / 4)]
+        moved = total + bias * _directions(self.dimension)
+        found = self._variance(moved, records)
+        error = max(
+            float(first_order(lambda sums: self._variance(sums, records), moved[place], noise)[0])
+            for place in (int(found.argmin()), int(found.argmax()))
+        )
+        reach = Z_95 * error + _COARSE * float(np.ptp(found))
+        return [(max(float(found.min()) - reach, 0.0), min(float(found.max()) + reach, scale / 4))]
+
     def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
         """Mean square less square of the mean; error to first order."""
         scale = self.width**2
 
         def variance(sums: FloatArray) -> FloatArray:
-            number = records if self.mode == "all" else float(sums[2]) / _WEIGHT[self.mode]
-            mean, square = float(sums[0]) / number, (float(sums[1]) / number + 0.5) / 4
-            return np.array([(square - mean * mean) * scale])
+            return self._variance(sums, records)
 
         if self.mode != "all" and float(total[2]) <= _FEW * standard_error:
             limits, note = (0.0, scale / 4), "too few records for the noise"
             return [Answer(self.name, scale / 12, scale / 8, limits=limits, note=note)]
         error = float(first_order(variance, total, standard_error)[0])
         return [Answer(self.name, float(variance(total)[0]), error).within(0.0, scale / 4)]
+
+
+def _directions(dimension: int) -> FloatArray:
+    """Points all over the unit circle or sphere.
+
+    >>> bool(np.allclose(np.linalg.norm(_directions(3), axis=1), 1))
+    True
+    """
+    steps = np.arange(_POINTS) + 0.5
+    if dimension == 2:
+        turn = 2 * math.pi * steps / _POINTS
+        return np.stack((np.cos(turn), np.sin(turn)), axis=1)
+    height = 1 - 2 * steps / _POINTS
+    angle = math.pi * (1 + math.sqrt(5)) * steps  # Fibonacci's sphere
+    width = np.sqrt(1 - height * height)
+    return np.stack((width * np.cos(angle), width * np.sin(angle), height), axis=1)

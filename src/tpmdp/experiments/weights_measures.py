@@ -1,0 +1,196 @@
+"""What is wanted of balanced weights, held against what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from tpmdp.experiments.claims import Verdict
+from tpmdp.experiments.job import Row, Value
+from tpmdp.experiments.results import NotMeasured, Results
+from tpmdp.experiments.summary import CONFIDENCE, column, grouped, mean_interval, ratio_interval
+from tpmdp.validate import FloatArray
+
+SHOWN: Final = (-1.0, -0.5, -0.2, -0.1, 0.0, 0.1, 0.2, 0.5, 1.0)
+"""Correlations in the table; the figure has all."""
+_MET: Final = {Verdict.HOLDS: "yes", Verdict.FAILS: "no", Verdict.UNKNOWN: "not measured"}
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number that is wanted, and the one that was measured."""
+
+    what: str
+    wanted: str
+    measured: str
+    verdict: Verdict
+
+    @property
+    def met(self) -> str:
+        """Whether it is as wanted.
+
+        >>> Measure("error", "at most 1", "0.5", Verdict.HOLDS).met
+        'yes'
+        """
+        return _MET[self.verdict]
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    what: str
+    wanted: str
+    check: Callable[[Results], tuple[str, bool]]
+
+
+def measures(results: Results) -> list[Measure]:
+    """All that is wanted, in the order of the report; nothing where weights were not run.
+
+    >>> measures(Results())
+    []
+    """
+    if not results.weights_rows:
+        return []
+    found = []
+    for one in WANTED:
+        try:
+            measured, good = one.check(results)
+            found.append(Measure(one.what, one.wanted, measured, Verdict.HOLDS if good else Verdict.FAILS))
+        except NotMeasured:
+            found.append(Measure(one.what, one.wanted, "", Verdict.UNKNOWN))
+    return found
+
+
+def _rows(results: Results, panel: str) -> list[Row]:
+    found = [row for row in results.weights_rows if row["panel"] == panel]
+    if not found:
+        raise NotMeasured(panel)
+    return found
+
+
+def _told(ratio: float, low: float, high: float) -> str:
+    return f"{ratio:.3f} ({low:.3f} to {high:.3f})" if high > low else f"{ratio:.3f}"
+
+
+def _count(
+    parties: int, above: str, below: str, good: Callable[[float], bool]
+) -> Callable[[Results], tuple[str, bool]]:
+    """The ratio of two errors of a count, over the same draws."""
+
+    def check(results: Results) -> tuple[str, bool]:
+        here = [row for row in _rows(results, "default") if row["x"] == parties]
+        squares = [column([row for row in here if row["mechanism"] == name], "error") ** 2 for name in (above, below)]
+        if not all(map(len, squares)):
+            raise NotMeasured(parties)
+        ratio, low, high = (float(np.sqrt(value)) for value in ratio_interval(squares[0], squares[1]))
+        errors = [float(np.sqrt(values.mean())) for values in squares]
+        return f"{_told(ratio, low, high)}: {errors[0]:.1f} against {errors[1]:.1f}", good(ratio)
+
+    return check
+
+
+def excess(results: Results, name: str) -> FloatArray:
+    """Prediction error of a mechanism beyond that of the fit without noise: the mean over folds, for each run."""
+    runs = grouped(_rows(results, "regression"), "draw").values()
+    return np.array([_mean(folds, name) - _mean(folds, "non-pri") for folds in runs])
+
+
+def _mean(folds: Sequence[Row], name: str) -> float:
+    return float(column([row for row in folds if row["mechanism"] == name], "error").mean())
+
+
+def _regression(below: str, most: float) -> Callable[[Results], tuple[str, bool]]:
+    """The ratio of what W adds to the prediction error to what another adds."""
+
+    def check(results: Results) -> tuple[str, bool]:
+        ours, other = excess(results, "W"), excess(results, below)
+        ratio, low, high = ratio_interval(ours, other)
+        text = f"{_told(ratio, low, high)}: {ours.mean():.5f} against {other.mean():.5f}"
+        return text, ratio <= most
+
+    return check
+
+
+def _time(results: Results) -> tuple[str, bool]:
+    if not results.weights_time_rows:
+        raise NotMeasured("time")
+    row = results.weights_time_rows[0]
+    ours, other = (float(row[name] or 0) for name in ("balance_s", "plan_s"))
+    return f"{ours / other:.2f}: {1000 * ours:.0f} ms against {1000 * other:.0f} ms", ours <= 20 * other
+
+
+def _covers(results: Results) -> tuple[str, bool]:
+    """The least of all points, with an interval that allows for there being many."""
+    points = grouped(_rows(results, "coverage"), "x", "threshold", "density")
+    confidence = 1 - (1 - CONFIDENCE) / len(points)
+    found = [mean_interval(column(some, "covered"), confidence) for some in points.values()]
+    mean, low, high = min(found)
+    sure = f"{100 * low:.2f} to {100 * high:.2f} %, for all at once"
+    text = f"{100 * mean:.2f} % ({sure}) at the least of {len(points)} points"
+    return text, all(end >= CONFIDENCE for _, _, end in found)
+
+
+def _covers_always(results: Results) -> tuple[str, bool]:
+    panels = ("coverage", "adversary", "worst")
+    every = [row for panel in panels for row in _rows(results, panel) if row["mechanism"] == "W"]
+    covered = column(every, "covered_wide")
+    text = f"{100 * covered.min():.2f} % at the least of {len(every):,} draws, the worst data included"
+    return text, bool((covered >= CONFIDENCE - 1e-9).all())
+
+
+def _bounded(results: Results) -> tuple[str, bool]:
+    every = [row for panel in ("adversary", "worst") for row in _rows(results, panel) if row["mechanism"] == "W"]
+    used = np.abs(column(every, "bias")) / column(every, "bound")
+    return f"{used.max():.6f} of the bound at most, over {len(every):,} draws", bool((used <= 1).all())
+
+
+def _at_most(most: float) -> Callable[[float], bool]:
+    return lambda ratio: ratio <= most
+
+
+def adversary_table(results: Results) -> list[Row]:
+    """Budgets that go with the data: errors, and how often W's intervals cover; then data chosen against weights."""
+    rows: list[Row] = []
+    for panel, words in (("adversary", "{:g}"), ("worst", "chosen against W ({:+g})")):
+        here = [point for point in results.weights if point["panel"] == panel]
+        for (x,), some in grouped(here, "x").items():
+            by = {str(point["mechanism"]): point for point in some}
+            if panel == "adversary" and x not in SHOWN:
+                continue
+            ours = by["W"]
+            row: Row = {"ones placed by budget": words.format(x)}
+            row |= {f"RMSE of {name}": _one(by[name]["rmse"]) if name in by else "" for name in ("G", "W", "Sample")}
+            row |= {"bias of W": _one(ours["bias"]), "stated bound": _one(ours["bound"])}
+            row |= {"interval covers": _percent(ours["covered"]), "widened one": _percent(ours["covered_wide"])}
+            rows.append(row)
+    return rows
+
+
+def _one(value: Value) -> str:
+    return f"{float(value or 0):.1f}"
+
+
+def _percent(value: Value) -> str:
+    return f"{100 * float(value or 0):.1f} %"
+
+
+WANTED: Final = (
+    _Wanted(
+        "Count, n = 1000, t = 500: RMSE of W over that of G", "at most 0.08", _count(1000, "W", "G", _at_most(0.08))
+    ),
+    _Wanted("Count, n = 1000, t = 500: W over Sample", "at most 0.3", _count(1000, "W", "Sample", _at_most(0.3))),
+    _Wanted("Count, n = 10,000, t = 5000: W over G", "at most 0.1", _count(10_000, "W", "G", _at_most(0.1))),
+    _Wanted("Count, n = 10,000, t = 5000: W over Sample", "at most 0.1", _count(10_000, "W", "Sample", _at_most(0.1))),
+    _Wanted("Regression, n = 50,000: excess RMSE of W over that of G", "at most 0.1", _regression("G", 0.1)),
+    _Wanted("Regression, n = 50,000: W over Sample", "at most 1.2", _regression("Sample", 1.2)),
+    _Wanted("Weights of 1,000,000 parties: time over that of a plan", "at most 20", _time),
+    _Wanted("95 % intervals where budgets have nothing to do with the data", "cover 95 %", _covers),
+    _Wanted("Widened intervals, whatever the data", "cover 95 %", _covers_always),
+    _Wanted("Bias, whatever the data", "within its bound", _bounded),
+    _Wanted(
+        "Count, n = 1000: sampling by private coins (LS) over W", "above 1", _count(1000, "LS", "W", lambda x: x > 1)
+    ),
+)
+"""What the weights were made for, and what is stated of them."""

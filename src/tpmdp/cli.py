@@ -60,7 +60,7 @@ for _command in (keygen, run, join, terms, query, check_query, experiment, relay
     help="How much each party counts. Default: equal, or own if the file has weights.",
 )
 @click.option(
-    "--spread", type=float, help="Standard deviation of a party's values, for weights. Default: half the range."
+    "--spread", type=float, help="Standard deviation of parties' averages, for weights. Default: half the range."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 @click.option("--out", type=_FILE, help="Write the plan and its certificate here (plan.json).")

@@ -83,9 +83,8 @@ def _text(name: str, most: int = _NAME_SHOWN) -> str:
 
 def _bars_text(answers: Sequence[Answer]) -> str:
     if any(answer.always is not None for answer in answers):
-        return (
-            "Error bars: 95 % intervals if budgets have nothing to do with the data (black); whatever the data (grey)."
-        )
+        black = "95 % intervals if weights have nothing to do with the data (black)"
+        return f"Error bars: {black}, and whatever the data (grey; not drawn where there is none)."
     return "Error bars are 95 % intervals of the noise added for privacy, not of sampling."
 
 

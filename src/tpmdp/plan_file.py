@@ -15,6 +15,7 @@ from tpmdp.errors import FileError, shown
 from tpmdp.files import readable, replacing
 from tpmdp.planning.certificate import Certificate
 from tpmdp.planning.plan import Plan
+from tpmdp.planning.weights import Weights
 from tpmdp.planning.witness import Bundle
 from tpmdp.spec import Spec
 from tpmdp.validate import FloatArray
@@ -68,8 +69,23 @@ def plan_document(plan: Plan) -> dict[str, Any]:
             ],
         },
         "gap": certificate.gap,
-        **({} if (plan.weights.each == 1).all() else {"weights": _column(plan.weights.each)}),
+        **_weights(plan.weights),
     }
+
+
+def _weights(weights: Weights) -> dict[str, Any]:
+    """How the receiver scales the sum back, and what that rests on; nothing where all weights are 1."""
+    if (weights.each == 1).all():
+        return {}
+    told = {
+        "each": _column(weights.each),
+        "records": _column(weights.records),
+        "scale": weights.scale,
+        "width": weights.width,
+        "bias_bound": weights.bias_bound,
+        "assumes": weights.assumes,
+    }
+    return {"weights": told}
 
 
 def write_plan(plan: Plan, path: Path) -> None:
@@ -204,8 +220,18 @@ def read_plan(path: Path) -> tuple[Spec, Certificate]:
     classes = reader.wholes(witness["classes"], "classes", max(count, 8))
     need, variance = (reader.column(root[key], key, count) for key in ("need", "variance"))
     gap = reader.number(root["gap"], "gap")
-    weights = reader.column(root["weights"], "weights", count) if "weights" in root else None
-    return spec, Certificate(variance, need, spec.threshold, spec.receivers, classes, bundles, gap, weights)
+    weights, records, width = _read_weights(reader, root.get("weights"), count)
+    form = (variance, need, spec.threshold, spec.receivers, classes, bundles, gap)
+    return spec, Certificate(*form, weights, records, width)
+
+
+def _read_weights(reader: _Reader, value: Any, count: int) -> tuple[FloatArray | None, FloatArray | None, float]:
+    """Weights, records and width; scale, bound and words are made of them and not read."""
+    if value is None:
+        return None, None, 0.0
+    table = reader.table(value, "weights", ("each", "records", "scale", "width", "bias_bound", "assumes"))
+    each, records = reader.column(table["each"], "weights", count), reader.column(table["records"], "records", count)
+    return each, records, reader.number(table["width"], "width")
 
 
 def _read_bundle(reader: _Reader, entry: Any, count: int) -> Bundle:

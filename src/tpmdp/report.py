@@ -13,6 +13,7 @@ from tpmdp.baselines import Baseline, planning_baselines
 from tpmdp.errors import InputError
 from tpmdp.planning.certificate import Certificate, Verdict
 from tpmdp.planning.plan import Plan, Protection, needs, no_noise_reason
+from tpmdp.planning.weights import Weights
 from tpmdp.report_numbers import keep_numbers, number, plain_number, plural, short_name
 from tpmdp.report_weights import Choice, choices, choices_json, weights_table
 from tpmdp.spec import Spec
@@ -202,6 +203,20 @@ def _chosen(spec: Spec, names: Sequence[str]) -> list[int]:
     return [index[name] for name in names]
 
 
+def _weights_text(certificate: Certificate) -> str:
+    """What weights ask of the parties and of the receiver, and what they rest on."""
+    assert certificate.weights is not None
+    records = np.ones(len(certificate.weights)) if certificate.records is None else certificate.records
+    weights = Weights(certificate.weights, records, certificate.width, 0.0)
+    if weights.are_equal:
+        return f"Weights: all the same; the receiver multiplies the sum by {number(weights.scale)}."
+    return (
+        "Weights: the proof is for parties that multiply what they contribute by their weight; the receiver then "
+        f"multiplies the sum by {number(weights.scale)}. Right on average if weights have nothing to do with the data; "
+        f"if not, off by up to {number(weights.bias_bound)}, beside the noise."
+    )
+
+
 def print_verdict(
     spec: Spec, certificate: Certificate, verdict: Verdict, names: Sequence[str], console: Console
 ) -> None:
@@ -229,6 +244,8 @@ def print_verdict(
         if isinstance(spec.threshold, int)
         else "its threshold's size"
     )
+    if certificate.weights is not None:
+        console.print(_weights_text(certificate))
     yours = "in the table" if spec.count <= len(rows) or names else "with --party NAME"
     console.print(
         f"[bold green]VALID[/] for {headline(spec)}; proved in exact arithmetic:\n"
@@ -278,6 +295,7 @@ def plan_json(report: PlanReport) -> dict[str, Any]:
         "case": plan.case.value,
         "no_noise_reason": plan.no_noise_reason,
         "total_variance": plan.total_variance,
+        "noise": plan.standard_deviation,
         "expected_error": plan.expected_error,
         "weights": choices_json(plan, report.choices),
         "baselines": baselines,

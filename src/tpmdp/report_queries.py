@@ -135,8 +135,9 @@ def _expected_table(shown: Sequence[ExpectedQuery]) -> Table:
         table.add_column("whatever the data", justify="right")
     for one in shown:
         for answer in one.answers[:_ANSWERS_MAX]:
-            error = answer.standard_error
-            text = f"+- {number(Z_95 * error)}" if error else "(depends on the data)"
+            error, (low, high) = answer.standard_error, answer.interval
+            half = (high - low) / 2 if answer.always is not None and math.isfinite(high - low) else Z_95 * error
+            text = f"+- {number(half)}" if error else "(depends on the data)"
             text = answer.note or text
             cells = [_half(answer)] if weighted else []
             table.add_row(escape(answer.label), escape(text), *cells)

@@ -95,11 +95,14 @@ def party_table(study: Study, told: Sequence[PartyRelease], width: int = 140) ->
         headings = ["offered\nepsilon", "charged\nepsilon", "spent\nin all", "left for\none more"]
     if width >= _WIDE:
         headings = ["offered\nepsilon", "charged\nepsilon", "at\ndelta", *headings[2:], "bytes\nsent"]
+    if not study.weights.are_equal:
+        headings.insert(0, "weight")
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     for one in told:
         member = study.members[study.index(one.party)]
         cells = {
+            "weight": number(float(study.weights.each[study.index(one.party)])),
             "offered\nepsilon": number(member.epsilon),
             "charged\nepsilon": rounded_up(one.epsilon),
             "at\ndelta": number(one.delta),

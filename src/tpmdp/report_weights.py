@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from tpmdp.planning.plan import Plan, plan
-from tpmdp.planning.weights import ASSUMPTION
+from tpmdp.planning.weights import Weights
 from tpmdp.report_numbers import keep_numbers, number, short_name
 
 if TYPE_CHECKING:
@@ -91,11 +91,18 @@ def weights_table(made: Plan, every: list[Choice], width: int = 140) -> Table:
         table.add_row(name, *map(number, numbers), *([escape(drivers_text(made, one))] if width >= WIDE else []))
     weights = made.weights
     table.caption = (
-        f"Weights other than equal ones assume that {ASSUMPTION}. If not, the answer may be off by as much "
-        f"as the worst-case bias. Counted on: values in a range of {number(weights.width)}, "
-        f"standard deviation {number(weights.spread)}."
+        "Weights other than equal ones assume that they have nothing to do with the data. If not, the answer may be "
+        f"off by as much as the worst-case bias. Counted on: {_records(weights)}, values in a range of "
+        f"{number(weights.width)}, standard deviation of a party's average {number(weights.spread)}."
     )
     return keep_numbers(table)
+
+
+def _records(weights: Weights) -> str:
+    """How many records the table is for: weights gain most where parties have one."""
+    if (weights.records == 1).all():
+        return "one record a party (a column records says how many)"
+    return f"{int(weights.records.min()):,} to {int(weights.records.max()):,} records a party"
 
 
 def drivers_text(made: Plan, one: Choice) -> str:
@@ -117,7 +124,8 @@ def choices_json(made: Plan, every: list[Choice]) -> dict[str, Any]:
     """The same as plain JSON values."""
     return {
         "kind": made.weights.kind,
-        "assumes": None if made.weights.are_equal else ASSUMPTION,
+        "assumes": made.weights.assumes or None,
+        "scale": made.weights.scale,
         "width": made.weights.width,
         "spread": made.weights.spread,
         "choices": [
@@ -128,6 +136,7 @@ def choices_json(made: Plan, every: list[Choice]) -> dict[str, Any]:
                 "spread_error": one.spread_error,
                 "bias_bound": one.bias_bound,
                 "drivers": {made.spec.name(party): share for party, share in one.drivers},
+                "other_drivers": max(0.0, 1 - sum(share for _, share in one.drivers)) if one.noise else 0.0,
                 "this_plan": one.chosen,
             }
             for one in every

@@ -115,6 +115,8 @@ class Study:
         for query in self.sums:
             if query.code:
                 check_own(query, self.unit, self.records)
+                for noise in (0.0, 1.0, float(self.records)):
+                    self.answers_of(query, np.asarray(query.typical(float(self.records)), dtype=np.float64), noise)
 
     @property
     def joint(self) -> JointQuery | None:
@@ -373,9 +375,7 @@ class Study:
     @property
     def assumes(self) -> str:
         """What the answers rest on besides; nothing with equal weights."""
-        if self.weights.are_equal:
-            return ""
-        return assumption(self.sums, self.spread)
+        return "" if self.weights.are_equal else assumption(self.sums, self.weights, self.spread)
 
     def seconds_left(self, now: datetime | None = None) -> float:
         """How long a party that starts now may wait."""

@@ -100,7 +100,8 @@ def made_up(ours: float) -> Results:
     for draw in range(4):
         shake = 1 + 0.01 * (-1) ** draw
         for parties in weights.MEASURED:
-            for name, error in (("G", 100.0), ("Sample", 100.0), ("LS", 100.0), ("W", 100 * ours * shake)):
+            others = ("G", "Sample", weights.SCALED.name, "LS")
+            for name, error in (*((name, 100.0) for name in others), ("W", 100 * ours * shake)):
                 rows.append({"panel": "default", "x": float(parties), "draw": draw, "mechanism": name, "error": error})
         for name, error in (("G", 0.1), ("Sample", 0.1), ("W", 0.1 * ours), ("non-pri", 0.0)):
             row: Row = {"panel": "regression", "x": 5e4, "draw": draw, "fold": 0, "mechanism": name}
@@ -115,7 +116,7 @@ def made_up(ours: float) -> Results:
 
 @pytest.mark.parametrize(
     ("ours", "met"),
-    [(0.05, "yes yes yes yes yes yes yes yes yes yes yes"), (1.3, "no no no no no no no no no no no")],
+    [(0.05, " ".join(["yes"] * 13)), (1.3, " ".join(["no"] * 13))],
 )
 def test_measures_are_met_or_not(ours: float, met: str) -> None:
     found = measures(made_up(ours))

@@ -85,8 +85,8 @@ def test_parts_and_other_coalitions_have_weights_of_their_own() -> None:
 
 
 def test_a_smaller_spread_means_less_noise_and_more_imbalance() -> None:
-    spec = Spec(epsilon=np.geomspace(0.05, 2, 200), delta=1e-6, threshold=100)
-    found = [Setting.of(spec, spread) for spread in (0.1, 0.5, 2.0, 50.0)]
+    spec = Spec(epsilon=np.geomspace(0.5, 40, 200), delta=1e-6, threshold=100)
+    found = [Setting.of(spec, spread) for spread in (0.001, 0.01, 0.1, 0.5)]
     noise, imbalance = [W.noise(one) for one in found], [one.weights.imbalance for one in found]
     assert noise[0] <= noise[1] * (1 + 1e-9) < noise[2] < noise[3] < Optimal().noise(found[-1])
     assert imbalance[0] >= imbalance[1] * (1 - 1e-9) > imbalance[2] > imbalance[3] > 0

@@ -296,15 +296,15 @@ def test_files_keep_weights_to_the_last_bit(tmp_path: Path) -> None:
         ("[]", "has 0 values of weights for 4 parties"),
         ("[[0.25], 0.7, 1.0, 0.0]", "is not a number"),
         ("{}", "is not a number"),
-        ('1.0, "weighting": "own"', "has an unknown key weighting in plan"),
-        ("0.5" + ', "weights": 0.5', "has a key twice"),
+        ('1.0, "weighting": "own"', "has an unknown key weighting in weights"),
+        ('0.5, "each": 0.5', "has a key twice"),
     ],
 )
 def test_hostile_weights_in_a_file_get_one_line(tmp_path: Path, text: str, words: str) -> None:
     document = plan_document(plan(SPEC, weighting=OWN))
-    del document["weights"]
+    document["weights"]["each"] = "@"
     path = tmp_path / "plan.json"
-    path.write_text(json.dumps(document)[:-1] + f', "weights": {text}}}')
+    path.write_text(json.dumps(document).replace('"@"', text))
     with pytest.raises(FileError) as caught:
         read_plan(path)
     assert words in str(caught.value)
@@ -313,7 +313,8 @@ def test_hostile_weights_in_a_file_get_one_line(tmp_path: Path, text: str, words
 
 @pytest.mark.parametrize("weights", [[0.25, 0.7, -1.0, 0.0], [0.25, 0.7, 1.5, 0.0], 1.0, 0.0, [0.26, 0.7, 1.0, 0.0]])
 def test_other_weights_in_a_file_are_not_valid(tmp_path: Path, weights: Any) -> None:
-    document = {**plan_document(plan(SPEC, weighting=OWN)), "weights": weights}
+    document = plan_document(plan(SPEC, weighting=OWN))
+    document["weights"]["each"] = weights
     (tmp_path / "plan.json").write_text(json.dumps(document))
     spec, certificate = read_plan(tmp_path / "plan.json")
     with pytest.raises(CertificateError, match="violated"):

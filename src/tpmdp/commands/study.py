@@ -268,7 +268,9 @@ def run(
     if plot is not None:
         _draw(study, told, plot)
     if as_json:
-        click.echo(json.dumps({"parties": [plain_release(one) for one in told]}, allow_nan=False))
+        weights = dict(zip(study.party_records, study.weights.each.tolist(), strict=True))
+        more = {} if study.weights.are_equal else {"weights": weights}
+        click.echo(json.dumps({"parties": [plain_release(one) for one in told], **more}, allow_nan=False))
         return
     from tpmdp.cli_output import print_with
     from tpmdp.report_release import print_releases

@@ -5,11 +5,13 @@ As all figures, they are written as SVG, PDF or PNG, by the name of the file; a 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from tpmdp.experiments.count import DENSITY
 from tpmdp.experiments.figures_panels import chosen, draw_lines, error_range
 from tpmdp.experiments.figures_style import (
     BLACK,
@@ -28,6 +30,7 @@ from tpmdp.experiments.figures_style import (
     title,
 )
 from tpmdp.experiments.job import Row
+from tpmdp.experiments.weights import LARGE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -61,14 +64,15 @@ def _legend_panel(axes: Axes, names: Collection[str]) -> None:
 
     shown = [name for name in LEGEND_ORDER if name in names]
     lines = [Line2D([], [], label=name, **LOOKS[name].drawn()) for name in shown]
-    guess = Line2D([], [], label="n/2: the answer n/2 errs\nby no more, without data", **LOOKS[_GUESS].drawn())
+    guess = Line2D([], [], label="the answer n/2,\nwithout any data", **LOOKS[_GUESS].drawn())
     axes.legend(handles=[*lines, guess], loc="center left", labelspacing=0.7)
     axes.set_axis_off()
 
 
 def _threshold_panel(axes: Axes, points: Sequence[Row], parties: int) -> None:
-    """One number of parties, with the most that the answer n/2 can err, which needs no data."""
-    low, high = error_range([*points, {"rmse": parties / 2}])
+    """One number of parties, with the error of the answer n/2, which needs no data."""
+    blind = _blind(parties)
+    low, high = error_range([*points, {"rmse": blind}])
     if parties >= _STRETCHED_FROM:
         axis = Stretched(parties)
         draw_lines(axes, points, "threshold", "rmse", axis.place, band=True)
@@ -80,8 +84,13 @@ def _threshold_panel(axes: Axes, points: Sequence[Row], parties: int) -> None:
         axes.xaxis.set_major_locator(_whole_numbers())
         axes.set_xlabel("threshold t")
     guess = LOOKS[_GUESS].drawn()
-    axes.axhline(parties / 2, color=guess["color"], linestyle=guess["linestyle"], linewidth=guess["linewidth"])
+    axes.axhline(blind, color=guess["color"], linestyle=guess["linestyle"], linewidth=guess["linewidth"])
     log_axis(axes, "y", low, high, most=6)
+
+
+def _blind(parties: int) -> float:
+    """The error (RMSE) of the answer n/2: for fair coins, or for the paper's density."""
+    return math.sqrt(parties) / 2 if parties < LARGE else abs(0.5 - DENSITY) * parties
 
 
 def _whole_numbers() -> MaxNLocator:

@@ -21,6 +21,7 @@ from tpmdp.mechanisms.base import Mechanism, Setting
 from tpmdp.mechanisms.catalogue import MECHANISMS
 from tpmdp.mechanisms.local_sample import LocalSample
 from tpmdp.mechanisms.problem import Count
+from tpmdp.mechanisms.sample import ScaledSample
 from tpmdp.planning.balance import balance
 from tpmdp.planning.plan import plan
 from tpmdp.spec import Spec
@@ -45,6 +46,7 @@ RUNS, QUICK_RUNS = 300, 6
 _BLOCK: Final = 20
 _RUNS_BLOCK: Final = 6
 TIMED: Final = 1_000_000
+SCALED: Final = ScaledSample()
 _TIMES: Final = 3
 _Z: Final = float(stats.norm.ppf(0.975))
 
@@ -64,18 +66,19 @@ def jobs(quick: bool, seed: int, people: People | None = None) -> list[Job]:
         "worst": (-1.0, 1.0),
         "coverage": COVERED,
     }
+    settings: tuple[tuple[str, Value], ...] = (("quick", quick), ("intervals", "of answers"), ("scaled", True))
     result = [
-        Job("weights", panel, float(x), first, min(_BLOCK, draws - first), seed, (("quick", quick),), _weight(panel, x))
+        Job("weights", panel, float(x), first, min(_BLOCK, draws - first), seed, settings, _weight(panel, x))
         for panel, xs in points.items()
         for x in xs
         for first in range(0, draws, _BLOCK)
     ]
     parties = regression.PARTIES
     if people.count is None or people.count >= regression.people_needed(parties):
-        settings = (("data", people.data), ("bounds", people.bounds), ("digest", people.digest))
+        whose = (("data", people.data), ("bounds", people.bounds), ("digest", people.digest))
         runs = QUICK_RUNS if quick else RUNS
         result += [
-            Job("weights", "regression", float(parties), first, min(_RUNS_BLOCK, runs - first), seed, settings, 2.0)
+            Job("weights", "regression", float(parties), first, min(_RUNS_BLOCK, runs - first), seed, whose, 2.0)
             for first in range(0, runs, _RUNS_BLOCK)
         ]
     return result
@@ -164,6 +167,7 @@ def _default(job: Job, random: np.random.Generator) -> list[Row]:
     problem = Count(draw_bits(parties, count.DENSITY, random))
     setting = draw_setting(parties, random)
     shown: dict[str, Mechanism] = {name: MECHANISMS[name] for name in ("G", "W", "Sample")}
+    shown[SCALED.name] = SCALED
     if parties == LARGE:
         shown["LS"] = LocalSample()
     return [
@@ -220,13 +224,15 @@ def _judged(name: str, setting: Setting, problem: Count) -> Row:
 def coverage(setting: Setting, bias: FloatArray, deviation: float) -> tuple[FloatArray, FloatArray]:
     """The chance that W's 95 % interval holds the true sum, and that the one widened by the bias bound does.
 
+    Intervals as `tpmdp.queries.weighted` makes them for a count.
+
     >>> setting = Setting.of(Spec(epsilon=[1.0, 1.0], delta=1e-6, threshold=1))
     >>> [float(chance.round(3)[0]) for chance in coverage(setting, np.zeros(1), 1.0)]
     [0.95, 0.95]
     """
     weights = setting.weights
-    narrow = _Z * float(np.hypot(deviation, weights.spread_error))
     wide = _Z * deviation + weights.bias_bound
+    narrow = min(_Z * float(np.hypot(deviation, weights.spread * weights.dealt)), wide)
     found = [
         stats.norm.cdf((half - bias) / deviation) - stats.norm.cdf((-half - bias) / deviation)
         for half in (narrow, wide)

@@ -12,6 +12,7 @@ from tpmdp.experiments.claims import Verdict
 from tpmdp.experiments.job import Row, Value
 from tpmdp.experiments.results import NotMeasured, Results
 from tpmdp.experiments.summary import CONFIDENCE, column, grouped, mean_interval, ratio_interval
+from tpmdp.experiments.weights import SCALED
 from tpmdp.validate import FloatArray
 
 SHOWN: Final = (-1.0, -0.5, -0.2, -0.1, 0.0, 0.1, 0.2, 0.5, 1.0)
@@ -189,6 +190,16 @@ WANTED: Final = (
     _Wanted("95 % intervals where budgets have nothing to do with the data", "cover 95 %", _covers),
     _Wanted("Widened intervals, whatever the data", "cover 95 %", _covers_always),
     _Wanted("Bias, whatever the data", "within its bound", _bounded),
+    _Wanted(
+        "Count, n = 1000: W over Sample that is scaled back, as W is",
+        "below 1",
+        _count(1000, "W", SCALED.name, lambda x: x < 1),
+    ),
+    _Wanted(
+        "Count, n = 10,000: W over Sample that is scaled back, as W is",
+        "below 1",
+        _count(10_000, "W", SCALED.name, lambda x: x < 1),
+    ),
     _Wanted(
         "Count, n = 1000: sampling by private coins (LS) over W", "above 1", _count(1000, "LS", "W", lambda x: x > 1)
     ),

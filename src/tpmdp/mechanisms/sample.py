@@ -56,3 +56,32 @@ class Sample(Mechanism):
     def _error(self, setting: Setting, problem: Problem) -> Error:
         chance = kept_chance(setting.spec.epsilon)
         return Error(-problem.weighted(1 - chance), problem.weighted_squares(chance * (1 - chance)))
+
+
+class ScaledSample(Sample):
+    """The same, scaled back by n over the sum of chances: right on average if budgets have nothing to do with the data.
+
+    >>> from tpmdp.mechanisms.problem import Count
+    >>> from tpmdp.spec import Spec
+    >>> setting = Setting.of(Spec(epsilon=[0.1, 1.0], delta=1e-6, threshold=1))
+    >>> error = ScaledSample().error(setting, Count([1, 1]))
+    >>> bool(abs(error.bias[0]) < 1e-9 < error.variance[0])
+    True
+    """
+
+    name = "Sample, scaled back"
+    meaning = "a trusted curator drops strict parties, and scales back"
+
+    def noise(self, setting: Setting) -> float:
+        """That of Sample, scaled back."""
+        return super().noise(setting) * self._scale(setting) ** 2
+
+    def _scale(self, setting: Setting) -> float:
+        return setting.spec.count / float(kept_chance(setting.spec.epsilon).sum())
+
+    def _sum(self, setting: Setting, problem: Problem, random: np.random.Generator) -> FloatArray:
+        return self._scale(setting) * super()._sum(setting, problem, random)
+
+    def _error(self, setting: Setting, problem: Problem) -> Error:
+        chance, scale = kept_chance(setting.spec.epsilon), self._scale(setting)
+        return Error(problem.weighted(scale * chance - 1), scale**2 * problem.weighted_squares(chance * (1 - chance)))

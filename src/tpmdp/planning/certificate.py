@@ -51,6 +51,10 @@ class Certificate:
     gap: float = CLOSED_FORM_GAP
     weights: FloatArray | None = None
     """Of the parties; None is 1 for all."""
+    records: FloatArray | None = None
+    """How many each weight holds for, for the receiver; nothing here depends on it."""
+    width: float = 0.0
+    """Of the range of all records' values, likewise."""
 
     def check(self, spec: Spec, progress: Progress | None = None) -> Verdict:
         """Prove privacy and optimality for this spec, or raise `CertificateError` with the violated inequality.
@@ -97,6 +101,8 @@ class Certificate:
                 raise CertificateError(f"form violated: {len(self.weights)} weights for {count} parties")
             if not ((self.weights >= 0) & (self.weights <= 1)).all():
                 raise CertificateError("form violated: the weight of a party is negative or above 1")
+            if not self.weights.any():
+                raise CertificateError("form violated: the weights of all parties are 0")
         if not np.array_equal(self.threshold, spec.threshold):
             shown = [value if isinstance(value, int) else "personal" for value in (self.threshold, spec.threshold)]
             raise CertificateError(

@@ -142,7 +142,9 @@ class Plan:
             spec.receivers,
             witness.classes,
             witness.bundles,
-            weights=self.weights.each,
+            weights=None if (self.weights.each == 1).all() else self.weights.each,
+            records=self.weights.records,
+            width=self.weights.width,
             **stated,
         )
 

@@ -2,7 +2,8 @@
 
 Party j contributes w_j times the sum over its m_j records; the receiver multiplies by N/W, the sum of all m_j over that
 of m_j w_j. Equal weights assume nothing. Others stand for a sum in which some parties count more than others: it is
-right on average if weights, and so budgets, have nothing to do with the data, and off by at most `bias_bound` if not.
+right on average if weights, and so budgets and numbers of records, have nothing to do with the data, and off by at most
+`bias_bound` if not. Who has no records has no weight, whatever the others have.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ RECORDS_MAX: Final = 1 << 40
 SPREAD_MIN: Final = 1e-9  # of the width
 WEIGHT_MIN: Final = 1e-12
 """Smaller weights are refused, or made 0 where they are chosen here."""
-ASSUMPTION: Final = "budgets have nothing to do with the data"
+_ASSUMED: Final = {
+    "balanced": "weights, made of budgets and numbers of records, have nothing to do with the data",
+    "own": "the weights chosen have nothing to do with the data",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +55,15 @@ class Weights:
         """Whether everybody counts the same, so that nothing is assumed."""
         counted = self.each[self.records > 0]
         return bool((counted == counted[:1]).all())
+
+    @property
+    def assumes(self) -> str:
+        """What must hold for the rescaled sum to be right on average; nothing with equal weights.
+
+        >>> Weights(np.array([1.0, 0.5]), np.ones(2), 1.0, 0.5).assumes
+        'the weights chosen have nothing to do with the data'
+        """
+        return "" if self.are_equal else _ASSUMED[self.kind]
 
     @cached_property
     def scale(self) -> float:
@@ -127,14 +140,15 @@ def make_weights(
             rule = f"must be {' or '.join(KINDS)}, or one weight a party"
             raise InputError("weighting", weighting, rule, "choose one")
         if weighting == "equal" or typical == 0:
-            return Weights(np.ones(spec.count), sizes, most, typical, "equal")
+            return Weights(np.where(sizes > 0, 1.0, 0.0), sizes, most, typical, "equal")
         threshold = int(np.max(spec.threshold))
         found = balance(needs(), threshold, spec.receivers, typical, sizes)
-        each = np.where(found.weights < WEIGHT_MIN, 0.0, found.weights)
+        each = np.where((found.weights < WEIGHT_MIN) | (sizes == 0), 0.0, found.weights)
         if not spec.common_threshold:
             return Weights(each, sizes, most, typical, "balanced")
         return Weights(each, sizes, most, typical, "balanced", found.bound, found.pressure)
-    return Weights(check_weights(as_floats("weights", weighting), sizes, spec.name), sizes, most, typical, "own")
+    own = check_weights(as_floats("weights", weighting), sizes, spec.name)
+    return Weights(np.where(sizes > 0, own, 0.0), sizes, most, typical, "own")
 
 
 def shortened(each: FloatArray) -> FloatArray:
@@ -163,7 +177,9 @@ def check_weights(each: FloatArray, records: FloatArray, label: Callable[[int], 
     if bad.any():
         party = int(np.argmax(bad))
         rule = f"must be 0 or lie in [{WEIGHT_MIN:g}, 1]"
-        raise InputError(f"weight of {label(party)}", float(each[party]), rule, "divide all weights by the largest")
+        value = float(each[party])
+        remedy = "divide all weights by the largest" if 1 < value < np.inf else "give each party a number such as 0.5"
+        raise InputError(f"weight of {label(party)}", value, rule, remedy)
     if not (each * records).any():
         raise InputError("weights", 0.0, "are 0 for all parties with records", "give at least one a weight of 1")
     each = each.copy()

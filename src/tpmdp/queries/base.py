@@ -174,9 +174,11 @@ class Query(ABC):
         """95 % intervals of the answers where the total may be off by a vector of this length, whatever its direction.
 
         For answers that are linear in the total, or ratios, it is as if the noise were larger by bias/1.96; for others
-        that are smooth the same to first order.
+        that are smooth the same to first order. A query of your own has no such interval, unless it defines this: if
+        its answers are linear, by the intervals of `self.answers(total, records, noise + bias / 1.96)`.
         """
-        return [answer.interval for answer in self.answers(total, records, noise + bias / Z_95)]
+        found = [answer.interval for answer in self.answers(total, records, noise + bias / Z_95)]
+        return [(-math.inf, math.inf)] * len(found) if self.code and bias else found
 
     def partial(self, mode: Mode) -> Query:
         """The query where only some of the records count, and their number is not known."""

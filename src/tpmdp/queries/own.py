@@ -29,7 +29,7 @@ from tpmdp.queries.search import search
 
 _SIZE_MAX: Final = 1 << 20
 _TRIES: Final = 300
-_METHODS: Final = ("features", "statistic", "answers", "typical", "partial", "__post_init__")
+_METHODS: Final = ("features", "statistic", "answers", "limits", "typical", "partial", "__post_init__")
 _VALUES: Final = ("columns", "dimension", "spread", "size", "largest")
 
 

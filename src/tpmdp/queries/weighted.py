@@ -11,20 +11,24 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
-from tpmdp.planning.weights import ASSUMPTION, Weights
+from tpmdp.planning.weights import Weights
 from tpmdp.queries.base import Z_95, Answer, Query
 from tpmdp.validate import FloatArray
 
+_ENDLESS: Final = (-math.inf, math.inf)
 
-def assumption(queries: Sequence[Query], share: float = 1.0) -> str:
+
+def assumption(queries: Sequence[Query], weights: Weights, share: float = 1.0) -> str:
     """What answers from weighted sums rest on, in words.
 
-    >>> assumption([])
-    'budgets have nothing to do with the data; if not so, only the wider interval holds'
+    >>> import numpy as np
+    >>> assumption([], Weights(np.array([1.0, 0.5]), np.ones(2), 1.0, 0.5))
+    'the weights chosen have nothing to do with the data; if not so, only the wider interval holds'
     """
     varies = "" if share == 1 else f" and parties' averages vary by at most {100 * share:.4g} % of what they could"
-    wider = f"{ASSUMPTION}{varies}; if not so, only the wider interval holds"
+    wider = f"{weights.assumes}{varies}; if not so, only the wider interval holds"
     models = [f"{query.name}: {query.model}" for query in queries if query.model]
     return ". ".join([wider, *models])
 
@@ -48,8 +52,10 @@ def weighted_answers(
         return plain
     bias = query.spread * weights.misplaced
     likely = min(math.hypot(noise, share * query.spread / 2 * weights.dealt), noise + bias / Z_95)
-    others = query.answers(total, records, likely), query.limits(total, records, noise, bias)
-    return [_merged(*one) for one in zip(plain, *others, strict=True)]
+    wider, always = query.answers(total, records, likely), query.limits(total, records, noise, bias)
+    if not len(plain) == len(wider) == len(always):  # a query of one's own, whose answers depend on the noise
+        return [_merged(one, replace(one, standard_error=math.inf, limits=_ENDLESS), _ENDLESS) for one in plain]
+    return [_merged(*one) for one in zip(plain, wider, always, strict=True)]
 
 
 def _merged(plain: Answer, wider: Answer, always: tuple[float, float]) -> Answer:

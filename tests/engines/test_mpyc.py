@@ -285,11 +285,12 @@ def test_a_comparison_tells_a_curious_party_nothing(tmp_path: Path, module: str)
         return
     seen = json.loads((tmp_path / "seen.json").read_text())
     for place in range(30):
+        # A few candidates at most, now and then only false ones: one hit would be a wonder if nothing leaked.
         found = differences(seen, place, world.terms.grid.word + 1)
-        if found:
-            assert int(values[1][place] - values[2][place]) in found
+        assert len(found) <= 10
+        if int(values[1][place] - values[2][place]) in found:
             return
-    pytest.fail("all of 30 comparisons were of the half that hides: once in 2^30")
+    pytest.fail("all of 30 comparisons were of the half that hides: about once in 2^30")
 
 
 def test_a_worker_listens_on_loopback_only() -> None:

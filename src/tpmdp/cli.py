@@ -31,6 +31,7 @@ from tpmdp.progress import note_interrupt, was_interrupted
 if TYPE_CHECKING:
     from tpmdp.parties_file import Parties
     from tpmdp.report import PlanReport
+    from tpmdp.spec import Spec
 
 _FILE: Final = click.Path(path_type=Path, readable=False)  # our own reader words the errors
 
@@ -54,6 +55,7 @@ for _command in (keygen, run, join, terms, query, check_query, experiment, relay
 @click.argument("parties", type=_FILE)
 @click.option("--threshold", "-t", help="How many parties may collude. Default: what the file says.")
 @click.option("--receivers", "-r", help="Who learns the answer: names a,b or all or none. Default: what the file says.")
+@click.option("--tolerate", type=int, default=0, help="How many parties may drop out; shows what that costs in noise.")
 @click.option(
     "--weighting",
     type=click.Choice(("equal", "balanced", "own")),
@@ -69,6 +71,7 @@ def plan(
     parties: Path,
     threshold: str | None,
     receivers: str | None,
+    tolerate: int,
     weighting: str | None,
     spread: float | None,
     as_json: bool,
@@ -88,9 +91,10 @@ def plan(
     _check_outputs(parties, out, plot)
     with stage("reading parties") as report_progress:
         found = read_parties(parties, report_progress)
-    spec = found.spec(_threshold(threshold, found), _receivers(receivers, found))
+    asked = found.spec(_threshold(threshold, found), _receivers(receivers, found))
+    spec = _tolerant(asked, tolerate)
     from tpmdp.planning.plan import plan as make_plan
-    from tpmdp.report import PlanReport, plan_json, print_plan
+    from tpmdp.report import PlanReport, dropout_costs, plan_json, print_plan
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the report says it louder
@@ -104,9 +108,10 @@ def plan(
     if as_json:
         if result.no_noise_reason:
             click.echo(f"tpmdp: no noise is added: {result.no_noise_reason}", err=True)
-        click.echo(json.dumps(plan_json(report), allow_nan=False))
+        more = {"tolerate": tolerate, "cost_of_dropouts": dropout_costs(report, tolerate)} if tolerate else {}
+        click.echo(json.dumps({**plan_json(report), **more}, allow_nan=False))
         return
-    print_with(lambda console: print_plan(report, console))
+    print_with(lambda console: print_plan(report, console, tolerate))
     for path in (out, plot):
         if path is not None:
             click.echo(f"wrote {path}")
@@ -178,6 +183,21 @@ def _threshold(option: str | None, found: Parties) -> Any:
     except ValueError:
         remedy = "give how many parties may collude, such as 2"
         raise InputError("threshold", option, "is not a number", remedy) from None
+
+
+def _tolerant(spec: Spec, tolerate: int) -> Spec:
+    """Planned for colluders and for those who drop out: the noise of both is missing."""
+    if tolerate == 0:
+        return spec
+    if tolerate < 0:
+        raise InputError("--tolerate", tolerate, "must be 0 or more", "say how many parties may drop out")
+    if not isinstance(spec.threshold, int) or spec.threshold == 0:
+        rule = "needs one threshold for all, of at least 1"
+        raise InputError("--tolerate", tolerate, rule, "set --threshold, or leave it out")
+    if spec.threshold + tolerate >= spec.count:
+        rule = f"plus threshold ({spec.threshold}) must be less than the number of parties ({spec.count})"
+        raise InputError("--tolerate", tolerate, rule, "lower one of them")
+    return spec.replace(threshold=spec.threshold + tolerate)
 
 
 def _weighting(option: str | None, found: Parties) -> Any:

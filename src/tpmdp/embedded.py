@@ -81,7 +81,7 @@ def run_study(
             command = _join_command(study_file, member.name, state, files.get(member.name), url)
             command += ["--queries", str(queries)] if queries is not None else []
             children.append(_Child(member.name, _start(command, started)))
-        _follow(children, limit)
+        _follow(children, limit, study)
     return [child.outcome for child in children if child.outcome is not None]
 
 
@@ -203,8 +203,8 @@ def _relay(state: Path, started: list[subprocess.Popen[str]]) -> Iterator[str]:
 # Following ------------------------------------------------------------------------------------------------------------
 
 
-def _follow(children: list[_Child], limit: float) -> None:
-    """Read what the processes say until all are done; the first failure stops the others."""
+def _follow(children: list[_Child], limit: float, study: Study) -> None:
+    """Read what the processes say until all are done; the first failure stops the others, if it may not drop out."""
     said: queue.Queue[tuple[_Child, str, str]] = queue.Queue()
     readers = [
         threading.Thread(target=_read, args=(child, source, said), daemon=True)
@@ -215,7 +215,7 @@ def _follow(children: list[_Child], limit: float) -> None:
         reader.start()
     open_streams = len(readers)
     with _table(children) as refresh:
-        while open_streams:
+        while open_streams and not _answered(children):
             try:
                 child, source, line = said.get(timeout=0.2)
             except queue.Empty:
@@ -232,11 +232,12 @@ def _follow(children: list[_Child], limit: float) -> None:
                 if source == "stdout":
                     child.code = child.process.wait()
             refresh()
-            _check(children)
-    for reader in readers:
-        reader.join(_STOP_S)
+            _check(children, study)
+    if not _answered(children):
+        for reader in readers:
+            reader.join(_STOP_S)
     for child in children:
-        if child.outcome is None:
+        if child.outcome is None and not _answered(children):
             raise ChildError(f"{child.name}: its process ended without a word (code {child.code}): run again to resume")
 
 
@@ -264,10 +265,19 @@ def _note(child: _Child, source: str, line: str) -> None:
         child.step, child.sent, child.waiting_for = told["step"], told["sent"], told["waiting_for"]
 
 
-def _check(children: list[_Child]) -> None:
+def _answered(children: list[_Child]) -> bool:
+    """Whether all who are counted are done; the others dropped out."""
+    told = next((child.outcome for child in children if child.outcome is not None), None)
+    return told is not None and all(child.outcome is not None or child.name in told.missing for child in children)
+
+
+def _check(children: list[_Child], study: Study) -> None:
     """A party that refused will not come: there is no point in waiting. One that was late speaks for all."""
+    lead = next(member.name for member in study.members if member.name in study.receivers)
+    gone = [child for child in children if child.code not in (None, 0) and child.name != lead]
+    dropped = gone if len(gone) <= study.tolerate else []
     for child in children:
-        if child.code in (None, 0):
+        if child.code in (None, 0) or child in dropped:
             continue
         if child.code is not None and child.code < 0:
             raise ChildError(f"{child.name}: its process was killed (signal {-child.code}): run again to resume")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+from typing import Final
 
 from tpmdp.ledger import Ledger, LedgerError
 from tpmdp.protocol.party import KEY_BYTES, Submitted
+
+_OPENED: Final = "opened"
 
 
 class LedgerSecrets:
@@ -42,6 +45,23 @@ class LedgerSecrets:
                 value = self._ledger.keep(self._session, name, b"")
                 found[int(name.removeprefix("submitted "))] = Submitted(value[:KEY_BYTES], value[KEY_BYTES:])
         return found
+
+    def group(self, attempt: int, members: bytes) -> bytes:
+        """At the lead receiver: who is in this attempt, durable before it is said."""
+        name = f"group {attempt}"
+        if not members and name not in self._ledger.kept_names(self._session):
+            return b""
+        return self._ledger.keep(self._session, name, members)
+
+    def bind(self, attempt: int, transcript: bytes) -> bytes:
+        """What masks of this attempt are bound to, for all processes of this party and for ever."""
+        return self._ledger.keep(self._session, f"bound {attempt}", transcript)
+
+    def opening(self, attempt: int) -> int:
+        """The one attempt that is opened, durable before anything of it is revealed."""
+        if not attempt and _OPENED not in self._ledger.kept_names(self._session):
+            return 0
+        return int.from_bytes(self._ledger.keep(self._session, _OPENED, attempt.to_bytes(4, "big")), "big")
 
     def last_attempt(self) -> int:
         """The highest attempt begun."""

@@ -106,13 +106,14 @@ class _Seat:
                 return Party(terms, prepared.index, self.identity, prepared.vector, secrets, attempt)
 
             try:
-                party, left = drive(make, mailbox, deadline, secrets.failed_attempt(), watch)
+                party, left = drive(make, mailbox, deadline, secrets.failed_attempt(), watch, study.patience)
             except DeadlineError as error:
                 secrets.note_failure(getattr(error, "attempt", secrets.last_attempt()))
                 raise
             # Settled first: whatever happens to us now, a later call finds what the others are still to get.
             sent = mailbox.bytes_sent + sum(map(len, left))
-            told = settle(study, terms, party.index, party.result, party.attempt, sent, ledger, left)
+            lost = frozenset(range(terms.count)) - party.members
+            told = settle(study, terms, party.index, party.result, party.attempt, sent, ledger, left, missing=lost)
             return replace(told, note=_send(mailbox, left))
 
     def compute_on_shares(self, deadline: float, listen: str | None, on_step: Callable[[str], None]) -> PartyRelease:

@@ -10,8 +10,8 @@ import hashlib
 import json
 import os
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -58,11 +58,12 @@ class PartyRelease:
     again: bool = False  # the session was finished before; nothing new was sent or charged
     note: str = ""  # what the party should still do, if anything
     assumes: str = ""  # what the answers rest on besides, with weights
+    missing: tuple[str, ...] = ()  # parties that dropped out: their data are not in the answers
 
 
 @dataclass(frozen=True)
 class Release:
-    """What a session gave all parties, by name."""
+    """What a session gave all parties that did not drop out, by name."""
 
     parties: Mapping[str, PartyRelease]
 
@@ -204,12 +205,14 @@ def settle(
     ledger: Ledger,
     outbox: list[bytes],
     guarantee: str | None = None,
+    missing: Collection[int] = (),
 ) -> PartyRelease:
     """Note the end of a session in the ledger, with what a later call needs to tell it again; erase the noise."""
     if result is None and terms.spec.receivers[index]:
         raise ProtocolError(f"{terms.spec.name(index)} is a receiver and got no answer: run the same command again")
-    answers = None if result is None else tuple(study.answers(terms, result))
-    told = _party_release(study, terms, index, answers, attempt, sent, guarantee)
+    names = tuple(terms.spec.name(party) for party in sorted(missing))
+    answers = None if result is None else tuple(study.answers(terms, result, names))
+    told = _party_release(study, terms, index, answers, attempt, sent, guarantee, names)
     kept = ledger.kept(terms.session)
     if ledger.status(terms.session) == "settled":  # another process of this party was faster
         return with_ledger(told, ledger)
@@ -229,13 +232,15 @@ def _party_release(
     attempt: int,
     sent: int,
     guarantee: str | None = None,
+    missing: tuple[str, ...] = (),
 ) -> PartyRelease:
     delta = float(terms.spec.delta[index])
     mu, closeness = terms.charge(index)
     epsilon = promise(square_up(mu), closeness, delta)
     name = terms.spec.name(index)
     text = guarantee_text(terms) if guarantee is None else guarantee
-    return PartyRelease(name, answers, text, epsilon, delta, None, None, sent, attempt, assumes=study.assumes)
+    told = PartyRelease(name, answers, text, epsilon, delta, None, None, sent, attempt, missing=missing)
+    return replace(told, assumes=study.assumes)
 
 
 def plain_release(told: PartyRelease) -> dict[str, Any]:
@@ -254,6 +259,7 @@ def release_of_plain(told: Mapping[str, Any]) -> PartyRelease:
         fields[key] = None if told[key] is None else float(told[key])
     if told["answers"] is not None:
         fields["answers"] = tuple(Answer.of_plain(answer) for answer in told["answers"])
+    fields["missing"] = tuple(told.get("missing", ()))
     return PartyRelease(**fields)
 
 
@@ -306,13 +312,16 @@ def run(
             ready.append(Prepared(terms, index, vector, encoded))
     outcome = _carry_through(study, terms, identities, ready, engine)
     found = {}
+    missing = tuple(names[index] for index in sorted(outcome.missing))
     for index, name in enumerate(names):
+        if index in outcome.missing:
+            continue  # charged, if it got so far, and without an outcome
         result, sent = outcome.sums.get(index), outcome.bytes_sent[index]
         if ledgers is not None:
-            one = settle(study, terms, index, result, 1, sent, ledgers[name], [])
+            one = settle(study, terms, index, result, 1, sent, ledgers[name], [], missing=outcome.missing)
         else:
-            answers = None if result is None else tuple(study.answers(terms, result))
-            one = _party_release(study, terms, index, answers, 1, sent)
+            answers = None if result is None else tuple(study.answers(terms, result, missing))
+            one = _party_release(study, terms, index, answers, 1, sent, None, missing)
         found[name] = PartyRelease(**{**vars(one), "guarantee": outcome.guarantee})
     return Release(found)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from tpmdp.baselines import Baseline, planning_baselines
+from tpmdp.baselines import Baseline, planning_baselines, totals_by_threshold
 from tpmdp.errors import InputError
 from tpmdp.planning.certificate import Certificate, Verdict
 from tpmdp.planning.plan import Plan, Protection, needs, no_noise_reason
@@ -182,14 +182,54 @@ def error_table(report: PlanReport) -> Table:
     return keep_numbers(table)
 
 
-def print_plan(report: PlanReport, console: Console) -> None:
+_DROPOUTS: Final = (0, 1, 2, 3, 5, 10, 20, 50, 100)  # shown in the table of costs
+
+
+def dropout_costs(report: PlanReport, tolerate: int) -> dict[int, float]:
+    """Noise in the answer (standard deviation) for other numbers of parties that may drop out, without weights.
+
+    >>> import tpmdp
+    >>> report = PlanReport.of(tpmdp.plan(tpmdp.Spec(epsilon=[1, 1, 1, 1], delta=1e-6, threshold=3)))
+    >>> {count: round(noise, 2) for count, noise in dropout_costs(report, 2).items()}
+    {0: 4.88, 1: 5.97, 2: 8.45}
+    """
+    spec = report.plan.spec
+    assert isinstance(spec.threshold, int)
+    colluders = spec.threshold - tolerate
+    shown = [count for count in sorted({*_DROPOUTS, tolerate}) if colluders + count < spec.count]
+    totals = totals_by_threshold(report.plain_need, [colluders + count for count in shown], spec.receivers)
+    return dict(zip(shown, np.sqrt(totals).tolist(), strict=True))
+
+
+def dropout_table(report: PlanReport, tolerate: int) -> Table:
+    """What it costs in noise that parties may drop out."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    costs = dropout_costs(report, tolerate)
+    table = Table(title="What drop-outs cost", box=SIMPLE_HEAD, title_justify="left", caption_justify="left")
+    for heading in ("may\ndrop out", "planned for\nthreshold", "noise in\nthe answer", "against\nnone"):
+        table.add_column(heading, justify="right")
+    colluders = int(report.plan.spec.threshold) - tolerate
+    for count, noise in costs.items():
+        mark = f"{count} (this plan)" if count == tolerate else str(count)
+        table.add_row(mark, str(colluders + count), number(noise), f"{noise / costs[0]:.3g}x" if costs[0] else "-")
+    table.caption = "The noise of who drops out is missing like that of who colludes, so the others add more."
+    return keep_numbers(table)
+
+
+def print_plan(report: PlanReport, console: Console, tolerate: int = 0) -> None:
     """The whole report on a terminal."""
     console.print(f"{headline(report.plan.spec)}; planned by {report.plan.case.value}")
+    if tolerate:
+        console.print(f"Of the threshold {tolerate} may drop out, the others may collude.")
     _print_no_noise(report.plan.no_noise_reason, console)
     console.print(plan_table(report, console.width))
     console.print(error_table(report))
     if report.choices:
         console.print(weights_table(report.plan, report.choices, console.width))
+    if tolerate:
+        console.print(dropout_table(report, tolerate))
 
 
 def _chosen(spec: Spec, names: Sequence[str]) -> list[int]:

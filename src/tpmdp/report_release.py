@@ -120,13 +120,20 @@ def print_releases(study: Study, told: Sequence[PartyRelease], console: Console)
     """The outcome of a session for one party, or for all of them."""
     from rich.markup import escape
 
-    threshold = f"threshold {study.threshold}, protecting each {study.unit}"
+    drop = f", up to {study.tolerate} may drop out" if study.tolerate else ""
+    threshold = f"threshold {study.threshold}{drop}, protecting each {study.unit}"
     console.print(escape(f"{study.label}: {len(study.members)} parties, {study.records} records, {threshold}"))
     if all(one.again for one in told):
         console.print("This session was finished before: nothing new was sent or charged.")
         room = all(one.left is None or one.left >= one.epsilon for one in told)
         needs = "" if room else ", which needs higher limits (tpmdp ledger limit)"
         console.print(f"A new one: --session {study.session + 1}{needs}.")
+    if told[0].missing:
+        lost = [study.members[study.index(name)] for name in told[0].missing]
+        names = ", ".join(one.name for one in lost)
+        console.print(
+            escape(f"Dropped out: {names}. Their {sum(one.records for one in lost)} records are not counted.")
+        )
     table = answer_table(told, console.width)
     if table is not None:
         console.print(table)

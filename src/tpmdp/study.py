@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -54,6 +54,8 @@ class Study:
     deadline: float | datetime = 600.0  # seconds from the start of each party, or a moment
     weighting: WeightKind = "equal"
     spread: float = 1.0  # how much parties' averages vary, of the most they could; for weights only
+    tolerate: int = 0  # how many parties may drop out
+    patience: float = 60.0  # seconds that the lead receiver waits for parties before it goes on without them
 
     @classmethod
     def read(cls, path: Path, kinds: Kinds = KINDS) -> Study:
@@ -103,6 +105,9 @@ class Study:
                 remedy = "add parties or lower it: shares protect against fewer than half (for sums any number works)"
                 raise InputError("threshold", self.threshold, rule, remedy)
             joint.check(self.party_records)
+            if self.tolerate:
+                rule = f"must be 0 for a query that is no sum ({joint.name})"
+                raise InputError("tolerate", self.tolerate, rule, "remove it: shares of all parties are needed")
             if self.weighting != "equal":
                 rule = f"cannot be used with a query that is no sum ({joint.name})"
                 raise InputError("weighting", self.weighting, rule, 'write weighting = "equal"')
@@ -182,6 +187,7 @@ class Study:
             "deadline": deadline,
             **({} if self.weighting == "equal" else {"weighting": self.weighting}),
             **({} if self.spread == 1.0 else {"spread": self.spread}),
+            **({"tolerate": self.tolerate, "patience": f"{math.ceil(self.patience)}s"} if self.tolerate else {}),
         }
         return to_toml(top, self.members, [query.settings() for query in self.queries])
 
@@ -205,7 +211,7 @@ class Study:
             epsilon=[member.epsilon for member in self.members],
             delta=[member.delta for member in self.members],
             sensitivity=sensitivity,
-            threshold=self.threshold,
+            threshold=self.threshold + self.tolerate,  # the noise of who drops out is missing, like that of colluders
             receivers=list(self.receivers),
             names=[member.name for member in self.members],
         )
@@ -264,7 +270,7 @@ class Study:
     def terms(self, plan: GridPlan | None = None) -> Terms:
         """What all parties sign."""
         made = self.plan() if plan is None else plan
-        return Terms.of(self.label, made, self.bounds(), self.roster, self._asked, self.guarantee)
+        return Terms.of(self.label, made, self.bounds(), self.roster, self._asked, self.guarantee, self.tolerate)
 
     @property
     def _asked(self) -> str:
@@ -336,6 +342,7 @@ class Study:
             "bounds": self.bounds().tolist(),
             "guarantee": self.guarantee,
             "dimension": self.dimension,
+            "tolerate": self.tolerate,
         }
         theirs = {
             "label": terms.label,
@@ -344,6 +351,7 @@ class Study:
             "bounds": terms.bounds.tolist(),
             "guarantee": terms.guarantee,
             "dimension": terms.grid.dimension,
+            "tolerate": terms.tolerate,
         }
         keys = tuple(member.public_key for member in self.members)
         if None not in keys:
@@ -353,18 +361,32 @@ class Study:
                 remedy = "compare the study files; do not take part before they are the same"
                 raise InputError("terms", field, "differ from the study", remedy)
 
-    def answers(self, terms: Terms, steps: IntArray) -> list[Answer]:
-        """What the sum says, with error bars."""
+    def without(self, names: Collection[str]) -> Study:
+        """The study as it was answered: who dropped out has no records in it."""
+        members = tuple(replace(one, records=0) if one.name in names else one for one in self.members)
+        if self.weighting == "equal":
+            return replace(self, members=members)
+        pairs = zip(members, self.weights.each.tolist(), strict=True)  # those that were signed
+        return replace(self, members=tuple(replace(one, weight=each) for one, each in pairs), weighting="own")
+
+    def answers(self, terms: Terms, steps: IntArray, missing: Collection[str] = ()) -> list[Answer]:
+        """What the sum says, with error bars; `missing` are parties that dropped out and are not counted."""
+        if missing:
+            return self.without(missing)._answers(terms, steps, frozenset(map(self.index, missing)))
+        return self._answers(terms, steps, frozenset())
+
+    def _answers(self, terms: Terms, steps: IntArray, missing: frozenset[int]) -> list[Answer]:
         total = terms.grid.decode(steps)
+        noise = terms.standard_deviation_of(set(range(terms.count)) - missing)
         if self.joint is not None:
             if isinstance(self.joint, VerticalRegression):
                 total = self.joint.ordered(total, list(self.party_records))
-            return self.joint.answers(total, self.records, terms.standard_deviation)
+            return self.joint.answers(total, self.records, noise)
         found, start = [], 0
         back = self.weights.scale
         for query, scale in zip(self.sums, self.scales, strict=True):
             part = total[start : start + query.dimension] / scale * back
-            found += self.answers_of(query, part, terms.standard_deviation / scale * back)
+            found += self.answers_of(query, part, noise / scale * back)
             start += query.dimension
         return found
 

@@ -29,7 +29,7 @@ _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _TOP: Final = ("name", "threshold", "receivers", "parties", "queries")
 _TOP_OPTIONAL: Final = (
     *("session", "unit", "guarantee", "deadline", "epsilon", "delta", "where"),
-    *("weighting", "spread"),
+    *("weighting", "spread", "tolerate", "patience"),
 )
 WEIGHTINGS: Final = ("equal", "balanced", "own")
 SPREAD_MIN: Final = 1e-6
@@ -78,6 +78,8 @@ def parse_fields(document: Mapping[str, Any], kinds: Kinds) -> dict[str, Any]:
         "deadline": _deadline(document.get("deadline", "10m")),
         "weighting": _weighting(document.get("weighting"), members),
         "spread": _spread(document.get("spread", 1.0)),
+        "tolerate": _tolerate(document, len(members)),
+        "patience": _patience(document),
     }
 
 
@@ -93,6 +95,30 @@ def _weighting(value: Any, members: Sequence[Member]) -> str:
         rule = f"does not go with weighting = {chosen}"
         raise InputError(f"weight of {given[0].name}", given[0].weight, rule, 'remove it, or write weighting = "own"')
     return chosen
+
+
+def _tolerate(document: Mapping[str, Any], parties: int) -> int:
+    """How many may drop out: beside colluders, and somebody must be left."""
+    value, threshold = document.get("tolerate", 0), _threshold(document["threshold"], parties)
+    count = plain.whole("tolerate", value, 0, parties - 1)
+    if count and not threshold:
+        raise InputError("tolerate", count, "needs a threshold of at least 1", "set threshold, or remove it")
+    if threshold + count >= parties:
+        rule = f"plus threshold ({threshold}) must be less than the number of parties ({parties})"
+        raise InputError("tolerate", count, rule, "lower one of them")
+    return count
+
+
+def _patience(document: Mapping[str, Any]) -> float:
+    if "patience" not in document:
+        return 60.0
+    match = _DURATION.fullmatch(document["patience"]) if isinstance(document["patience"], str) else None
+    if match is None or int(match[1]) == 0:
+        rule = "must be a duration such as 30s or 5m"
+        raise InputError("patience", plain.written(document["patience"]), rule, 'write patience = "1m"')
+    if not document.get("tolerate"):
+        raise InputError("patience", document["patience"], "needs tolerate", "say how many may drop out, or remove it")
+    return float(int(match[1]) * _SECONDS[match[2]])
 
 
 def _spread(value: Any) -> float:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tpmdp.protocol.masks import Mask
@@ -25,6 +24,8 @@ class Outcome:
     receipts: frozenset[int]
     bytes_sent: tuple[int, ...]
     guarantee: str
+    missing: frozenset[int] = frozenset()
+    """Who dropped out, and is not counted."""
 
 
 class Engine(Protocol):
@@ -49,8 +50,10 @@ def guarantee_text(terms: Terms) -> str:
     """
     if not terms.sigma.any() and (terms.spec.sensitivity > 0).any():
         return "NONE: this plan adds no noise, so receivers learn the exact answer"
-    most = int(np.max(terms.spec.threshold))
+    most = terms.colluders
     many = f"coalitions of at most {most} {'party' if most == 1 else 'parties'}"
+    if terms.tolerate:
+        many += f", and whichever {terms.tolerate} drop out,"
     if terms.guarantee == "statistical":
         return f"statistical: holds against {many} of any computing power; pads travel over encrypted channels"
     return f"computational: holds against {many} that cannot break X25519, AES-256 and HKDF"

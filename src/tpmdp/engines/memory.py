@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tpmdp.engines.contract import Outcome, guarantee_text
 from tpmdp.errors import DeadlineError
 from tpmdp.protocol.masks import Mask
-from tpmdp.protocol.messages import EVERYONE, decode
+from tpmdp.protocol.messages import EVERYONE, Kind, decode
 from tpmdp.protocol.party import Early, FreshSecrets, Party
 from tpmdp.protocol.terms import Terms
 
 
 class MemoryEngine:
-    """The protocol without a network."""
+    """The protocol without a network. `lost` are parties that vanish before they send a message of this kind."""
 
     name = "memory"
+
+    def __init__(self, lost: Mapping[int, Kind] | None = None) -> None:
+        self._lost = dict(lost or {})
 
     def run(
         self, terms: Terms, identities: Sequence[Ed25519PrivateKey], vectors: Sequence[Mask], deadline_s: float = 60.0
@@ -29,25 +32,48 @@ class MemoryEngine:
         parties = [Party(terms, i, identities[i], vectors[i], FreshSecrets()) for i in range(terms.count)]
         sent = [0] * terms.count
         queue: deque[tuple[int, bytes]] = deque()
+        gone: set[int] = set()
 
         def post(sender: int, messages: list[bytes]) -> None:
             for data in messages:
+                message = decode(data)
+                gone.update({sender} if self._lost.get(sender) == message.kind else ())
+                if sender in gone:
+                    return
                 sent[sender] += len(data)
-                to = decode(data).recipient
                 everyone = [other for other in range(terms.count) if other != sender]
-                queue.extend((other, data) for other in (everyone if to == EVERYONE else [to]))
+                queue.extend(
+                    (other, data) for other in (everyone if message.recipient == EVERYONE else [message.recipient])
+                )
 
         for party in parties:
             post(party.index, party.start())
-        while queue:
+        lead, early = parties[terms.lead], 0
+        while not all(party.done for party in parties if party.index in lead.members - gone):
             if time.monotonic() > deadline:
                 late = ", ".join(terms.spec.name(party.index) for party in parties if not party.done)
                 raise DeadlineError(f"the deadline passed before {late} had finished: allow more time")
+            if early >= len(queue):  # nothing moves any more
+                again = lead.drop_missing()
+                if not again:
+                    raise DeadlineError(_stuck(lead))
+                post(lead.index, again)
+                early = 0
             recipient, data = queue.popleft()
+            if recipient in gone:
+                continue
             try:
                 post(recipient, parties[recipient].receive(data))
+                early = 0
             except Early:
                 queue.append((recipient, data))
+                early += 1
         sums = {party.index: party.result for party in parties if party.result is not None}
         receipts = frozenset(party.index for party in parties if party.receipt)
-        return Outcome(sums, receipts, tuple(sent), guarantee_text(terms))
+        missing = frozenset(range(terms.count)) - lead.members
+        return Outcome(sums, receipts, tuple(sent), guarantee_text(terms), missing)
+
+
+def _stuck(lead: Party) -> str:
+    names = ", ".join(lead.terms.spec.name(party) for party in lead.waiting_for())
+    return f"{names} dropped out in step {lead.step}, and the session cannot go on without: start a new session"

@@ -54,8 +54,10 @@ def from_words(words: Mask, word: int) -> NDArray[np.int64]:
     return words.astype(word_type(word)).view("<i4" if word == 32 else "<i8").astype(np.int64)
 
 
-def mask_key(own: X25519PrivateKey, other: X25519PublicKey, session: bytes, low: int, high: int) -> bytes:
-    """The key of the mask between parties low < high in this session; the same on either side.
+def mask_key(
+    own: X25519PrivateKey, other: X25519PublicKey, session: bytes, low: int, high: int, context: bytes = b""
+) -> bytes:
+    """The key of the mask between parties low < high in this session; the same on either side for the same context.
 
     >>> a, b = X25519PrivateKey.generate(), X25519PrivateKey.generate()
     >>> session = bytes(32)
@@ -66,7 +68,7 @@ def mask_key(own: X25519PrivateKey, other: X25519PublicKey, session: bytes, low:
         raise InputError("session", f"{len(session)} bytes", f"must have {SESSION_BYTES} bytes", "start a new session")
     if not 0 <= low < high:
         raise InputError("pair", f"{low}, {high}", "must be two parties in index order", "check the study")
-    info = b"tpmdp mask 1" + low.to_bytes(8, "big") + high.to_bytes(8, "big")
+    info = b"tpmdp mask 1" + low.to_bytes(8, "big") + high.to_bytes(8, "big") + context
     try:
         secret = own.exchange(other)
     except ValueError:  # a peer's key of low order

@@ -32,7 +32,7 @@ _DOMAIN: Final = b"tpmdp message 1"
 
 
 class Kind(IntEnum):
-    """What a message is; the four steps of the protocol are agree, keys (and pads), submit and receive."""
+    """What a message is; the steps of the protocol are agree, keys (and pads), submit, (open and reveal,) receive."""
 
     AGREE = 1  # I signed this study and plan. Body: empty
     KEYS = 2  # My key for this attempt. Body: an X25519 public key
@@ -40,6 +40,10 @@ class Kind(IntEnum):
     SUBMIT = 4  # My masked vector, for the lead receiver. Body: sealed digest of all keys, then words
     RESULT = 5  # The sum, from the lead receiver to another receiver. Body: sealed words
     RECEIPT = 6  # From the lead receiver to everybody else. Body: digest of the message that was counted
+    # Only where parties may drop out:
+    GROUP = 7  # From the lead receiver: who is in this attempt. Body: a bit a party
+    OPEN = 8  # From the lead receiver: all of the group have submitted. Body: digest of the message that was counted
+    REVEAL = 9  # My self-mask, for the lead receiver. Body: sealed seed, or words in statistical mode
 
 
 class MessageError(TpmdpError):

@@ -4,12 +4,17 @@
 plan), *keys* (a fresh key for this attempt), *submit* (the masked vector, sealed for the lead receiver) and *receive*
 (the sum to the receivers, a receipt to everybody else). A retry is a new attempt with fresh keys for the same vector,
 noise included; whoever hears of a higher attempt joins it. docs/theory.md, "The protocol".
+
+Where parties may drop out (`Terms.tolerate`) the lead receiver says who is in an attempt; each submission also carries
+a mask of its owner's own, which the owner reveals once in a session: when all of the group have submitted. What was
+submitted to any other attempt stays hidden for ever. docs/theory.md, "Parties that drop out".
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
@@ -71,6 +76,15 @@ class Secrets(Protocol):
     def submissions(self) -> dict[int, Submitted]:
         """What was noted, by attempt."""
 
+    def group(self, attempt: int, members: bytes) -> bytes:
+        """At the lead receiver: who is in this attempt; what was said first holds. Nothing asks without saying."""
+
+    def bind(self, attempt: int, transcript: bytes) -> bytes:
+        """The group and keys that masks of this attempt are bound to; what was said first holds."""
+
+    def opening(self, attempt: int) -> int:
+        """The one attempt of the session that is opened; what was said first holds. 0 asks without saying."""
+
 
 class FreshSecrets:
     """Secrets in memory, for a process that will not be resumed.
@@ -83,6 +97,13 @@ class FreshSecrets:
     def __init__(self) -> None:
         self._kept: dict[tuple[int, int], bytes] = {}
         self._submissions: dict[int, Submitted] = {}
+        self._groups: dict[int, bytes] = {}
+        self._bound: dict[int, bytes] = {}
+        self._opening = 0
+
+    def last_attempt(self) -> int:
+        """The highest attempt begun."""
+        return max((attempt for attempt, other in self._kept if other < 0), default=1)
 
     def key(self, attempt: int) -> bytes:
         """The private key of the attempt."""
@@ -105,6 +126,19 @@ class FreshSecrets:
         """What was noted."""
         return dict(self._submissions)
 
+    def group(self, attempt: int, members: bytes) -> bytes:
+        """Who is in this attempt."""
+        return self._groups.setdefault(attempt, members) if members else self._groups.get(attempt, b"")
+
+    def bind(self, attempt: int, transcript: bytes) -> bytes:
+        """What masks are bound to."""
+        return self._bound.setdefault(attempt, transcript)
+
+    def opening(self, attempt: int) -> int:
+        """The attempt that is opened."""
+        self._opening = self._opening or attempt
+        return self._opening
+
     def __repr__(self) -> str:
         return "FreshSecrets()"
 
@@ -124,16 +158,44 @@ class _Attempt:
     number: int
     own: X25519PrivateKey
     total: Mask  # own vector, then pads and masks; at the lead receiver also what the others sent
+    members: frozenset[int] | None  # who is in it; None while the lead receiver has not said
     keys: dict[int, bytes] = field(default_factory=dict)
     digests: dict[int, bytes] = field(default_factory=dict)  # of the messages that brought the keys
     padded: set[int] = field(default_factory=set)  # neighbours whose pad is in `total`
     pads_sent: bool = False
     submitted: bytes = b""  # digest of the own submission
     counted: dict[int, bytes] = field(default_factory=dict)  # at the lead receiver: digest of each submission
+    opened: bool = False  # at the lead receiver: all have submitted and are asked to reveal
+    revealed: set[int] = field(default_factory=set)  # at the lead receiver: whose self-mask is out of `total`
 
     def transcript(self, count: int) -> bytes:
-        """Equal for all parties exactly if all saw the same keys."""
-        return hashlib.sha256(b"tpmdp keys 1" + b"".join(self.digests[party] for party in range(count))).digest()
+        """Equal for all parties exactly if all saw the same keys, of the same group."""
+        members = sorted(self.members or ())
+        domain = b"tpmdp keys 1" if len(members) == count else b"tpmdp group 1" + to_bits(members, count)
+        return hashlib.sha256(domain + b"".join(self.digests[party] for party in members)).digest()
+
+
+def to_bits(members: Iterable[int], count: int) -> bytes:
+    """A set of parties as a bit each.
+
+    >>> to_bits({0, 9}, 10).hex()
+    '8040'
+    """
+    mask = np.zeros(count, dtype=np.bool_)
+    mask[sorted(members)] = True
+    return np.packbits(mask).tobytes()
+
+
+def from_bits(bits: bytes, count: int) -> frozenset[int]:
+    """The set of parties, from what `to_bits` gave; bits of nobody are refused.
+
+    >>> sorted(from_bits(bytes.fromhex("8040"), 10))
+    [0, 9]
+    """
+    mask = np.unpackbits(np.frombuffer(bits, dtype=np.uint8))
+    if len(bits) != (count + 7) // 8 or mask[count:].any():
+        raise MessageError("a group that names nobody")
+    return frozenset(np.flatnonzero(mask).tolist())
 
 
 class Party:
@@ -152,7 +214,10 @@ class Party:
         self._agreed: set[int] = set()
         self._seen: dict[tuple[int, int, int, int], bytes] = {}
         self._submitted = secrets.submissions()  # in this life or an earlier one
+        self._newest = attempt  # attempt that the lead receiver spoke of
+        self._groups: dict[int, frozenset[int]] = {1: frozenset(range(terms.count))}
         self._attempt = self._new_attempt(attempt)
+        self._answered = 0  # the attempt whose answer this party has
         self.result: IntArray | None = None  # receivers: the sum, in grid steps
         self.receipt = False  # others: the lead receiver counted our submission
 
@@ -167,6 +232,21 @@ class Party:
         return self._attempt.number
 
     @property
+    def members(self) -> frozenset[int]:
+        """Who is counted in the answer this party has, or in the attempt under way."""
+        return self._groups.get(self._answered or self.attempt, frozenset())
+
+    @property
+    def left_out(self) -> bool:
+        """Whether the lead receiver went on without us."""
+        return self._newest > self.attempt and self.index not in self._groups.get(self._newest, frozenset())
+
+    @property
+    def may_drop(self) -> bool:
+        """Whether parties may drop out of this session."""
+        return self.terms.tolerate > 0
+
+    @property
     def is_lead(self) -> bool:
         """Whether this party adds up."""
         return self.index == self.terms.lead
@@ -178,13 +258,18 @@ class Party:
 
     @property
     def step(self) -> str:
-        """Where this party stands: agree, keys, pads, submit, receive or done."""
+        """Where this party stands: agree, group, keys, pads, submit, reveal, receive or done."""
         if self.done:
             return "done"
-        if len(self._agreed) < self.terms.count:
+        members = self._attempt.members
+        if members is None:
+            return "group"
+        if not members <= self._agreed:
             return "agree"
-        if len(self._attempt.keys) < self.terms.count:
+        if not members <= set(self._attempt.keys):
             return "keys"
+        if self._attempt.opened:
+            return "reveal"
         return "receive" if self._attempt.submitted else "pads"
 
     @property
@@ -193,6 +278,10 @@ class Party:
         kinds = {Kind.KEYS}
         if self.is_lead and self.step == "agree":
             kinds.add(Kind.AGREE)
+        if self.may_drop and not self.is_lead:
+            kinds |= {Kind.GROUP, Kind.OPEN}
+        if self.step == "reveal":
+            kinds.add(Kind.REVEAL)
         if self.step == "pads":
             kinds.add(Kind.PAD)
         if self.step == "receive" and self.is_lead:
@@ -204,19 +293,22 @@ class Party:
     @property
     def missing(self) -> int:
         """How many messages are missing before this party can do more than take them in."""
-        if self.step in ("agree", "keys"):
-            agreements = self.terms.count - len(self._agreed) if self.is_lead else 0
-            return agreements + self.terms.count - len(self._attempt.keys)
-        return len(self.waiting_for()) if self.step == "pads" else 1
+        members = self._attempt.members
+        if self.step in ("agree", "keys") and members is not None:
+            agreements = len(members - self._agreed) if self.is_lead else 0
+            return agreements + len(members - set(self._attempt.keys))
+        return len(self.waiting_for()) if self.step in ("pads", "reveal") else 1
 
     def waiting_for(self) -> list[int]:
         """The parties whose message is missing now."""
-        everyone = set(range(self.terms.count))
+        everyone = set(self._attempt.members or ())
         missing = {
             "agree": everyone - self._agreed,
+            "group": {self.terms.lead},
             "keys": everyone - set(self._attempt.keys),
             "pads": self._pads_from() - self._attempt.padded,
             "receive": everyone - set(self._attempt.counted) if self.is_lead else {self.terms.lead},
+            "reveal": everyone - self._attempt.revealed - {self.index},
             "done": set(),
         }
         return sorted(missing[self.step])
@@ -229,8 +321,40 @@ class Party:
         return [self._message(Kind.AGREE, EVERYONE, b"", attempt=0), *self._announce()]
 
     def retry(self) -> list[bytes]:
-        """Begin a new attempt with fresh keys; the vector, and so the noise in it, stays the same."""
-        return [] if self.done else self._advance(self.attempt + 1)
+        """Begin a new attempt with fresh keys; the vector, and so the noise in it, stays the same.
+
+        Where parties may drop out only the lead receiver begins one, and none once one is to be opened.
+        """
+        if self.done or (self.may_drop and not self.is_lead):
+            return []
+        return self._again(frozenset(range(self.terms.count)))
+
+    def drop_missing(self) -> list[bytes]:
+        """At the lead receiver: begin a new attempt without those whose message is missing, if they may drop out.
+
+        Nothing where too many are missing, or where all have submitted: who is lost then ends the session. Who waits
+        for a pad of somebody who is lost (statistical mode) has not submitted either, and is not left out.
+        """
+        members, missing = self._attempt.members, frozenset(self.waiting_for())
+        if self.done or not self.may_drop or not self.is_lead or members is None or not missing:
+            return []
+        lost = missing if self.step in ("agree", "keys", "receive") else frozenset[int]()  # keys will tell who
+        if self.terms.guarantee == "statistical" and self.step == "receive":
+            lost = frozenset(party for party in missing if not self._waits(party, missing))
+        if self.terms.count - len(members - lost) > self.terms.tolerate:
+            return []
+        if not lost and self._groups.get(self.attempt - 1) == members:
+            return []  # all had keys twice, and somebody sends no pad
+        return self._again(members - lost)
+
+    def _waits(self, party: int, missing: frozenset[int]) -> bool:
+        """Whether a party may be waiting for the pad of another whose submission is missing."""
+        return any(other < party for other in self.terms.neighbours(party) if other in missing)
+
+    def _again(self, members: frozenset[int]) -> list[bytes]:
+        if self.may_drop and self._secrets.opening(0):
+            return []
+        return self._advance(self.attempt + 1, members)
 
     def receive(self, data: bytes) -> list[bytes]:
         """Take in a message from outside and return what to send.
@@ -246,8 +370,10 @@ class Party:
         self._check(message)
         if self.done:
             return []
-        if message.attempt < self.attempt and message.kind in (Kind.KEYS, Kind.PAD, Kind.SUBMIT):
+        if message.attempt < self.attempt and message.kind not in (Kind.AGREE, Kind.RESULT, Kind.RECEIPT):
             return []  # of an attempt that was given up
+        if message.kind == Kind.KEYS and self.index not in self._groups.get(message.attempt, {self.index}):
+            return []  # of an attempt that we are not in
         sent = self._handlers[message.kind](self, message, digest)
         self._seen[message.slot] = digest
         return sent + self._proceed()
@@ -272,15 +398,20 @@ class Party:
         length, broadcast, from_lead = {
             Kind.AGREE: (0, True, False),
             Kind.KEYS: (KEY_BYTES, True, False),
-            Kind.PAD: (SEAL_BYTES + words, False, False),
+            Kind.PAD: (SEAL_BYTES + words + HASH_BYTES * self.may_drop, False, False),
             Kind.SUBMIT: (SEAL_BYTES + HASH_BYTES + words, False, False),
             Kind.RESULT: (SEAL_BYTES + words, False, True),
             Kind.RECEIPT: (HASH_BYTES, False, True),
+            Kind.GROUP: ((self.terms.count + 7) // 8, True, True),
+            Kind.OPEN: (HASH_BYTES, False, True),
+            Kind.REVEAL: (SEAL_BYTES + self._own_mask_bytes, False, False),
         }[message.kind]
         good = len(message.body) == length and (message.recipient == EVERYONE) == broadcast
         good &= (message.attempt == 0) == (message.kind == Kind.AGREE)
         good &= not from_lead or message.sender == self.terms.lead
-        good &= message.kind != Kind.SUBMIT or self.is_lead
+        good &= message.kind not in (Kind.SUBMIT, Kind.REVEAL) or self.is_lead
+        good &= self.may_drop or message.kind not in (Kind.GROUP, Kind.OPEN, Kind.REVEAL)
+        good &= message.attempt > 1 or message.kind != Kind.GROUP  # all are in the first attempt
         receives = bool(self.terms.spec.receivers[self.index])
         good &= receives if message.kind == Kind.RESULT else not receives if message.kind == Kind.RECEIPT else True
         if not good:
@@ -296,8 +427,11 @@ class Party:
         return []
 
     def _on_keys(self, message: Message, digest: bytes) -> list[bytes]:
-        sent = self._advance(message.attempt) if message.attempt > self.attempt else []
-        if not self.is_lead:  # a key is signed with the plan hash, too; the lead receiver collects the agreements
+        if message.attempt > self.attempt and self.may_drop:
+            raise Early("a key before we know who is in the attempt")
+        everyone = frozenset(range(self.terms.count))
+        sent = self._advance(message.attempt, everyone) if message.attempt > self.attempt else []
+        if not self.is_lead or self.may_drop:  # a key is signed with the plan hash, too
             self._agreed.add(message.sender)
         self._attempt.keys[message.sender] = message.body
         self._attempt.digests[message.sender] = digest
@@ -309,7 +443,10 @@ class Party:
             raise Early("a pad before the keys")
         if message.sender not in self._pads_from():
             raise ProtocolError(f"{self._name(message)} sent a pad and is no neighbour of ours: stop")
-        self._mask(message.sender, self._opened(message))
+        content, words = self._opened(message), self.terms.words_bytes
+        if content[: len(content) - words] != self._bound:
+            raise ProtocolError(f"{self._name(message)} saw another group or other keys than we did: stop")
+        self._mask(message.sender, content[len(content) - words :])
         self._attempt.padded.add(message.sender)
         return []
 
@@ -317,6 +454,8 @@ class Party:
         attempt = self._attempt
         if message.attempt > self.attempt or not attempt.submitted:
             raise Early("a submission before the keys")
+        if message.sender not in (attempt.members or ()):
+            raise ProtocolError(f"{self._name(message)} submitted to an attempt it is not in: stop")
         content = self._opened(message)
         if content[:HASH_BYTES] != attempt.transcript(self.terms.count):
             raise ProtocolError(f"{self._name(message)} saw other keys than we did: somebody sent two kinds, stop")
@@ -331,6 +470,55 @@ class Party:
         own = X25519PrivateKey.from_private_bytes(self._secrets.key(message.attempt))
         words = self._open(own, submitted.lead_key, message)
         self.result = from_words(np.frombuffer(words, dtype=word_type(self.terms.grid.word)), self.terms.grid.word)
+        self._answered = message.attempt
+        return []
+
+    def _on_group(self, message: Message, digest: bytes) -> list[bytes]:
+        """A new attempt; or, after a restart, who is in the one we are in."""
+        del digest
+        try:
+            members = from_bits(message.body, self.terms.count)
+        except MessageError as error:
+            raise ProtocolError(f"{self._name(message)}: {error}, stop") from None
+        if self.terms.lead not in members or self.terms.count - len(members) > self.terms.tolerate:
+            raise ProtocolError(f"{self._name(message)} went on with too few parties: stop")
+        opening = self._secrets.opening(0)
+        if opening and message.attempt > opening:
+            raise ProtocolError(f"{self._name(message)} wants to open a second time: stop")
+        self._newest = max(self._newest, message.attempt)
+        self._groups[message.attempt] = members
+        if self.index not in members:
+            return []  # it went on without us; a later attempt may have us again
+        if message.attempt > self.attempt:
+            return self._advance(message.attempt, members)
+        if self._attempt.members not in (None, members):
+            raise ProtocolError(f"{self._name(message)} named two groups for one attempt: stop")
+        self._attempt.members = members
+        return []
+
+    def _on_open(self, message: Message, digest: bytes) -> list[bytes]:
+        """All of the group have submitted: reveal our own mask, once in a session and for this attempt only."""
+        del digest
+        attempt = self._attempt
+        if message.attempt > attempt.number or not attempt.submitted:
+            raise Early("to be opened before our submission")
+        if message.attempt < self._newest:
+            return []
+        if message.body != self._submitted_in(message).digest:
+            raise ProtocolError(f"{self._name(message)} counted something that we did not submit: stop")
+        if self._secrets.opening(attempt.number) != attempt.number:
+            raise ProtocolError(f"{self._name(message)} wants to open a second time: stop")
+        return [self._sealed(Kind.REVEAL, self.terms.lead, self._own_mask())]
+
+    def _on_reveal(self, message: Message, digest: bytes) -> list[bytes]:
+        del digest
+        attempt = self._attempt
+        if message.attempt > attempt.number or not attempt.opened:
+            raise Early("a self-mask before all have submitted")
+        if message.sender not in (attempt.members or ()):
+            raise ProtocolError(f"{self._name(message)} revealed in an attempt it is not in: stop")
+        np.subtract(attempt.total, self._expanded(self._opened(message)), out=attempt.total)
+        attempt.revealed.add(message.sender)
         return []
 
     def _on_receipt(self, message: Message, digest: bytes) -> list[bytes]:
@@ -338,6 +526,7 @@ class Party:
         if message.body != self._submitted_in(message).digest:
             raise ProtocolError(f"{self._name(message)} counted something that we did not submit: stop")
         self.receipt = True
+        self._answered = message.attempt
         return []
 
     _handlers = {  # noqa: RUF012
@@ -347,35 +536,66 @@ class Party:
         Kind.SUBMIT: _on_submit,
         Kind.RESULT: _on_result,
         Kind.RECEIPT: _on_receipt,
+        Kind.GROUP: _on_group,
+        Kind.OPEN: _on_open,
+        Kind.REVEAL: _on_reveal,
     }
 
     # Steps -----------------------------------------------------------------------------------------------------------
 
     @property
     def _ready(self) -> bool:
-        """Nothing that depends on the data leaves before all have signed the same plan and sent their keys."""
-        return len(self._agreed) == self.terms.count == len(self._attempt.keys)
+        """Nothing that depends on the data leaves before all of the group have signed the plan and sent their keys."""
+        members = self._attempt.members
+        return members is not None and members <= self._agreed and members <= set(self._attempt.keys)
 
     def _proceed(self) -> list[bytes]:
         if self.done or not self._ready:
             return []
+        if self.may_drop and self._secrets.bind(self.attempt, self._bound) != self._bound:
+            # In an earlier life, or in another process of this party: masks of one attempt serve one group only.
+            raise ProtocolError("another group or other keys were named in this attempt before: stop")
         sent = self._send_pads()
         attempt = self._attempt
         if not attempt.submitted and attempt.padded == self._pads_from():
             sent += self._submit()
-        if self.is_lead and len(attempt.counted) == self.terms.count:
-            sent += self._finish()
+        if self.is_lead and attempt.counted and attempt.members == frozenset(attempt.counted):
+            if not self.may_drop:
+                sent += self._finish()
+            elif not attempt.opened:
+                sent += self._ask_to_reveal()
+            if attempt.opened and attempt.revealed | {self.index} == attempt.members:
+                sent += self._finish()
         return sent
 
-    def _new_attempt(self, number: int) -> _Attempt:
+    def _ask_to_reveal(self) -> list[bytes]:
+        """At the lead receiver: this attempt will be opened, and no other of the session ever."""
+        attempt = self._attempt
+        if self._secrets.opening(attempt.number) != attempt.number:
+            raise ProtocolError("another attempt of this session was to be opened: start a new session")
+        attempt.opened = True
+        others = sorted((attempt.members or frozenset()) - {self.index})
+        return [self._message(Kind.OPEN, other, attempt.counted[other]) for other in others]
+
+    def _new_attempt(self, number: int, members: frozenset[int] | None = None) -> _Attempt:
         if not 1 <= number <= ATTEMPTS_MAX:
             raise ProtocolError(f"attempt {number} is more than a session allows ({ATTEMPTS_MAX}): start a new session")
+        if number == 1 or not self.may_drop:
+            members = frozenset(range(self.terms.count))
+        elif self.is_lead:  # what was said first holds, also after a crash; kept before the key, so never without
+            bits = self._secrets.group(number, to_bits(members, self.terms.count) if members else b"")
+            if not bits:
+                raise ProtocolError(f"the group of attempt {number} is lost: start a new session")
+            members = from_bits(bits, self.terms.count)
         own = X25519PrivateKey.from_private_bytes(self._secrets.key(number))
-        return _Attempt(number, own, self._vector.copy())
+        if members is not None:
+            self._groups[number] = members
+        return _Attempt(number, own, self._vector.copy(), members)
 
-    def _advance(self, number: int) -> list[bytes]:
+    def _advance(self, number: int, members: frozenset[int]) -> list[bytes]:
         given_up = self.attempt
-        self._attempt = self._new_attempt(number)
+        self._attempt = self._new_attempt(number, members)
+        self._newest = max(self._newest, number)
         self._secrets.forget_pads(given_up)  # not before the new key is kept: a crash must not bring the old one back
         return self._announce()
 
@@ -385,39 +605,67 @@ class Party:
         data = self._message(Kind.KEYS, EVERYONE, public)
         attempt.keys[self.index] = public
         attempt.digests[self.index] = digest_of(data)
+        if self.is_lead and self.may_drop and attempt.number > 1:
+            bits = to_bits(self._groups[attempt.number], self.terms.count)
+            return [self._message(Kind.GROUP, EVERYONE, bits), data]
         return [data]
 
     def _pads_from(self) -> set[int]:
         """The neighbours that send us a pad: in statistical mode, those before us."""
         if self.terms.guarantee != "statistical":
             return set()
-        return {other for other in self.terms.neighbours(self.index) if other < self.index}
+        return {other for other in self._neighbours() if other < self.index}
+
+    def _neighbours(self) -> list[int]:
+        """With whom we share masks: those of our neighbours that are in the attempt."""
+        members = self._attempt.members or frozenset()
+        return [other for other in self.terms.neighbours(self.index) if other in members]
+
+    @property
+    def _bound(self) -> bytes:
+        """What masks are bound to where parties may drop out: parties that know different groups share no mask."""
+        return self._attempt.transcript(self.terms.count) if self.may_drop else b""
+
+    @property
+    def _own_mask_bytes(self) -> int:
+        return self.terms.words_bytes if self.terms.guarantee == "statistical" else KEY_BYTES
+
+    def _own_mask(self) -> bytes:
+        """The secret of our self-mask in this attempt: the mask itself in statistical mode, else its seed."""
+        return self._secrets.pad(self.attempt, self.index, self._own_mask_bytes)
+
+    def _expanded(self, secret: bytes) -> Mask:
+        if self.terms.guarantee == "statistical":
+            return np.frombuffer(secret, dtype=word_type(self.terms.grid.word))
+        return expand(secret, self.terms.grid.dimension, self.terms.grid.word)
 
     def _send_pads(self) -> list[bytes]:
         attempt, sent = self._attempt, []
         if self.terms.guarantee == "statistical" and not attempt.pads_sent:
-            for other in self.terms.neighbours(self.index):
+            for other in self._neighbours():
                 if other > self.index:
                     pad = self._secrets.pad(attempt.number, other, self.terms.words_bytes)
                     self._mask(other, pad)
-                    sent.append(self._sealed(Kind.PAD, other, pad))
+                    sent.append(self._sealed(Kind.PAD, other, self._bound + pad))
             attempt.pads_sent = True
         return sent
 
     def _submit(self) -> list[bytes]:
         attempt, terms = self._attempt, self.terms
         if terms.guarantee == "computational":
-            for other in terms.neighbours(self.index):
+            for other in self._neighbours():
                 low, high = sorted((self.index, other))
                 public = X25519PublicKey.from_public_bytes(attempt.keys[other])
                 try:
-                    key = mask_key(attempt.own, public, terms.session, low, high)
+                    key = mask_key(attempt.own, public, terms.session, low, high, self._bound)
                 except InputError:
                     raise ProtocolError(f"{terms.spec.name(other)} sent an unusable key: stop") from None
                 apply(attempt.total, expand(key, terms.grid.dimension, terms.grid.word), self.index, other)
         if self.is_lead:
             attempt.submitted = attempt.counted[self.index] = attempt.digests[self.index]
             return []
+        if self.may_drop:
+            np.add(attempt.total, self._expanded(self._own_mask()), out=attempt.total)
         content = attempt.transcript(terms.count) + attempt.total.tobytes()
         attempt.total = self._vector[:0]
         data = self._sealed(Kind.SUBMIT, terms.lead, content)
@@ -432,8 +680,9 @@ class Party:
         """At the lead receiver: all masks have cancelled."""
         attempt, terms = self._attempt, self.terms
         self.result = from_words(attempt.total, terms.grid.word)
+        self._answered = attempt.number
         words, sent = attempt.total.tobytes(), []
-        for other in range(terms.count):
+        for other in sorted(attempt.members or ()):
             if other != self.index and terms.spec.receivers[other]:
                 sent.append(self._sealed(Kind.RESULT, other, words))
             elif other != self.index:
@@ -447,8 +696,8 @@ class Party:
         apply(self._attempt.total, mask, self.index, other)
 
     def _submitted_in(self, message: Message) -> Submitted:
-        if message.attempt not in self._submitted:
-            raise Early("an answer before our submission")
+        if message.attempt not in self._submitted or message.attempt not in self._groups:
+            raise Early("an answer before our submission, or before we know whose it is")
         return self._submitted[message.attempt]
 
     def _opened(self, message: Message) -> bytes:

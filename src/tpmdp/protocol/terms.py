@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -55,6 +56,7 @@ class Terms:
     sigma: IntArray  # noise of each party, in grid steps
     guarantee: Guarantee
     roster: tuple[bytes, ...]  # Ed25519 public keys, in the order of the parties
+    tolerate: int = 0  # parties that may drop out; the spec's threshold counts them, too
 
     def __post_init__(self) -> None:
         count = self.spec.count
@@ -73,6 +75,11 @@ class Terms:
         _require("bounds", self.bounds.tolist(), good, "must be finite and not negative", "plan the study again")
         _require("dimension", self.grid.dimension, self.grid.dimension >= 1, "must be at least 1", "ask something")
         _require("plan", f"{self.sigma.shape}", shapes, f"must have {count} entries", "plan the study again")
+        most = int(np.min(self.spec.threshold)) - 1
+        rule = "must be less than the planned threshold, which counts drop-outs too"
+        whole = isinstance(self.tolerate, int) and not isinstance(self.tolerate, bool)
+        good = whole and (self.tolerate == 0 or 0 < self.tolerate <= most)
+        _require("tolerate", self.tolerate, good, rule, "plan for both")
         rule = f"makes messages longer than {MESSAGE_MAX} bytes"
         _require("dimension", self.grid.dimension, self.words_bytes + 4096 <= MESSAGE_MAX, rule, "split the query")
 
@@ -85,6 +92,7 @@ class Terms:
         roster: tuple[bytes, ...],
         query: str = "sum",
         guarantee: Guarantee = "computational",
+        tolerate: int = 0,
     ) -> Terms:
         """The terms of a plan made here.
 
@@ -95,7 +103,7 @@ class Terms:
         (32, 0)
         """
         every = np.broadcast_to(np.asarray(bounds, dtype=np.float64), (plan.asked.count,))
-        return cls(label, plan.asked, query, every, plan.grid, plan.sigma, guarantee, roster)
+        return cls(label, plan.asked, query, every, plan.grid, plan.sigma, guarantee, roster, tolerate)
 
     @property
     def count(self) -> int:
@@ -115,7 +123,16 @@ class Terms:
     @property
     def standard_deviation(self) -> float:
         """Error of each coordinate: of the noise, and the most that rounding can add, were it the same everywhere."""
-        return error_in_steps(self.sigma) * self.grid.step
+        return self.standard_deviation_of(range(self.count))
+
+    def standard_deviation_of(self, parties: Iterable[int]) -> float:
+        """The same where only these parties are counted: the others' noise is missing."""
+        return error_in_steps(self.sigma[sorted(parties)]) * self.grid.step
+
+    @property
+    def colluders(self) -> int:
+        """How many parties may collude, beside those that drop out."""
+        return int(np.max(self.spec.threshold)) - self.tolerate
 
     def neighbours(self, party: int) -> list[int]:
         """With whom the party shares masks; personal thresholds use the largest."""
@@ -155,6 +172,7 @@ class Terms:
             "sigma": self.sigma.tolist(),
             "guarantee": self.guarantee,
             "roster": [key.hex() for key in self.roster],
+            **({"tolerate": self.tolerate} if self.tolerate else {}),
         }
         return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
@@ -180,7 +198,8 @@ class Terms:
             grid = Grid(float.fromhex(read["step"]), int(read["dimension"]), int(read["word"]))
             roster = tuple(bytes.fromhex(key) for key in read["roster"])
             sigma, bounds = np.array(read["sigma"], dtype=np.int64), np.array(_unhex(read["bounds"]))
-            terms = cls(read["label"], spec, read["query"], bounds, grid, sigma, read["guarantee"], roster)
+            tolerate = read.get("tolerate", 0)
+            terms = cls(read["label"], spec, read["query"], bounds, grid, sigma, read["guarantee"], roster, tolerate)
         except (KeyError, TypeError, AttributeError, OverflowError, RecursionError, ValueError) as error:
             if isinstance(error, InputError):
                 raise

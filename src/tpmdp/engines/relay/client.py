@@ -9,6 +9,7 @@ cookies, follows no redirects, asks no proxy, and lets us put the deadline into 
 from __future__ import annotations
 
 import json
+import math
 import ssl
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -333,16 +334,18 @@ def drive(
     deadline: float,
     failed: int = 0,
     watch: Watch = lambda *_: None,
+    patience_s: float = math.inf,
 ) -> tuple[Party, list[bytes]]:
     """Take a party through its session; returns it done, with what it has still to send (`mailbox.post`).
 
     `make` gives the party as its secrets have it; it is called again when the relay may have lost messages. `deadline`
     is a moment of `now_s()`. `failed` is the attempt that failed before, if any: what is left of it is looked at first.
+    The lead receiver goes on without who may drop out when nothing has come for `patience_s`.
     """
     while True:
         party = make()
         try:
-            return party, _Drive(party, mailbox, deadline, watch).run(failed)
+            return party, _Drive(party, mailbox, deadline, watch, patience_s).run(failed)
         except RelayChangedError:
             continue
         except DeadlineError as error:
@@ -360,8 +363,10 @@ class _Late(DeadlineError):
 class _Drive:
     """The state of the loop: how far the mailbox is read."""
 
-    def __init__(self, party: Party, mailbox: Mailbox, deadline: float, watch: Watch) -> None:
+    def __init__(self, party: Party, mailbox: Mailbox, deadline: float, watch: Watch, patience_s: float) -> None:
         self._party, self._mailbox, self._deadline, self._watch = party, mailbox, deadline, watch
+        self._patience_s = patience_s if party.is_lead and party.may_drop else math.inf
+        self._moved = now_s()  # when something of use came last
         self._seen = dict.fromkeys(Kind, 0)
         self._early: dict[Kind, int] = {}  # the lowest number of a message that came too early
         self._pause = 0.0
@@ -378,6 +383,7 @@ class _Drive:
             least = max(1, party.missing)
             if least > 1:  # all of them at once costs one request; a new attempt must not wait for that long
                 wait_s = min(wait_s, _ALL_WAIT_S)
+            wait_s = max(0.0, min(wait_s, self._moved + self._patience_s - now_s()))
             batch = mailbox.fetch({kind: self._seen[kind] for kind in party.expects}, wait_s, least)
             left = self._deliver(batch)
             if looking and left is None and not self._progress:
@@ -388,7 +394,25 @@ class _Drive:
             self._watch(party, mailbox.bytes_sent)
             if left is not None:
                 return left
+            self._go_on()
             self._rest(now_s() - began < _PAUSE_S[0])
+
+    def _go_on(self) -> None:
+        """At the lead receiver: without who may drop out, if nothing has come for long."""
+        if self._progress:
+            self._moved = now_s()
+        elif now_s() - self._moved >= self._patience_s:
+            self._moved = now_s()
+            again = self._party.drop_missing()
+            if again:
+                self._mailbox.post(again)
+                self._look_again()
+
+    def _look_again(self) -> None:
+        """A new attempt has begun: what came too early may be of use now."""
+        for early, lowest in self._early.items():
+            self._seen[early] = min(self._seen[early], lowest - 1)
+        self._early.clear()
 
     def _deliver(self, batch: list[tuple[int, bytes]]) -> list[bytes] | None:
         """Hand over a batch; what is left to send once the party is done."""
@@ -415,9 +439,7 @@ class _Drive:
             if out:
                 self._mailbox.post(out)
             if party.attempt != attempt:
-                for early, lowest in self._early.items():
-                    self._seen[early] = min(self._seen[early], lowest - 1)
-                self._early.clear()
+                self._look_again()
         return None
 
     def _rest(self, at_once: bool) -> None:
@@ -434,8 +456,13 @@ class _Drive:
 
 
 def _late(party: Party) -> str:
+    if party.left_out:
+        own = party.terms.spec.name(party.index)
+        return f"the deadline passed, and the others went on without {own}: its data are in no answer, its charge stays"
     names = [party.terms.spec.name(other) for other in party.waiting_for()]
-    what = {"agree": "agreement", "keys": "key", "pads": "pad", "receive": "submission"}.get(party.step, "message")
+    what = {"agree": "agreement", "keys": "key", "pads": "pad", "receive": "submission", "reveal": "self-mask"}.get(
+        party.step, "message"
+    )
     if party.step == "receive" and not party.is_lead:
         what = "answer"
     listed = shown(", ".join(names), 400)

@@ -102,8 +102,13 @@ class RelayEngine:
 
     name = "relay"
 
-    def __init__(self, module: str = "tpmdp.engines.relay.worker", on_go: Callable[[], None] | None = None) -> None:
-        self._module, self._on_go = module, on_go
+    def __init__(
+        self,
+        module: str = "tpmdp.engines.relay.worker",
+        on_go: Callable[[], None] | None = None,
+        patience_s: float = 5.0,
+    ) -> None:
+        self._module, self._on_go, self._patience_s = module, on_go, patience_s
         self.seconds = 0.0  # from the word go to the last party done, for benchmarks
         self.told: list[dict[str, Any]] = []  # what the processes said, for benchmarks
 
@@ -118,7 +123,8 @@ class RelayEngine:
             for index in range(terms.count):
                 worker = _Process("-m", self._module)
                 stack.callback(worker.stop)
-                worker.write(_task(terms, index, identities[index], url, deadline_s), vectors[index].tobytes())
+                task = _task(terms, index, identities[index], url, deadline_s, self._patience_s)
+                worker.write(task, vectors[index].tobytes())
                 workers.append(worker)
             for worker in workers:
                 if b"ready" not in worker.line():
@@ -128,17 +134,31 @@ class RelayEngine:
             began = time.monotonic()
             for worker in workers:
                 worker.write(b"go\n")
-            told = [_collect(worker, terms, deadline_s + _START_S) for worker in workers]
+            lead = _collect(workers[terms.lead], terms, deadline_s + _START_S)
+            members = frozenset(lead[0]["members"])
+            told = {terms.lead: lead}
+            for index in sorted(members - {terms.lead}):
+                told[index] = _collect(workers[index], terms, deadline_s + _START_S)
             self.seconds = time.monotonic() - began
-            self.told = [line for line, _ in told]
-        sums = {index: sums for index, (_, sums) in enumerate(told) if sums is not None}
-        receipts = frozenset(index for index, (line, _) in enumerate(told) if line["receipt"])
-        return Outcome(sums, receipts, tuple(int(line["sent"]) for line, _ in told), guarantee_text(terms))
+            self.told = [told[index][0] for index in sorted(told)]
+        sums = {index: sums for index, (_, sums) in sorted(told.items()) if sums is not None}
+        receipts = frozenset(index for index, (line, _) in told.items() if line["receipt"])
+        sent = tuple(int(told[index][0]["sent"]) if index in told else 0 for index in range(terms.count))
+        return Outcome(sums, receipts, sent, guarantee_text(terms), frozenset(range(terms.count)) - members)
 
 
-def _task(terms: Terms, index: int, identity: Ed25519PrivateKey, url: str, deadline_s: float) -> bytes:
+def _task(
+    terms: Terms, index: int, identity: Ed25519PrivateKey, url: str, deadline_s: float, patience_s: float
+) -> bytes:
     key = identity.private_bytes_raw().hex()
-    task = {"terms": terms.canonical(), "index": index, "key": key, "url": url, "deadline_s": deadline_s}
+    task = {
+        "terms": terms.canonical(),
+        "index": index,
+        "key": key,
+        "url": url,
+        "deadline_s": deadline_s,
+        "patience_s": patience_s,
+    }
     return json.dumps(task).encode() + b"\n"
 
 

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tpmdp.clock import now_s
 from tpmdp.engines.relay.client import Mailbox, drive
-from tpmdp.errors import TpmdpError
+from tpmdp.errors import DeadlineError, TpmdpError
 from tpmdp.protocol.masks import word_type
 from tpmdp.protocol.party import FreshSecrets, Party
 from tpmdp.protocol.terms import Terms
@@ -33,7 +33,7 @@ def main() -> None:
     secrets = FreshSecrets()
 
     def make() -> Party:
-        return Party(terms, index, identity, vector, secrets)
+        return Party(terms, index, identity, vector, secrets, secrets.last_attempt())
 
     make()  # refuses bad terms before anything is sent
     with Mailbox(task["url"], terms, index, identity, now_s() + _IDLE_S + deadline_s) as mailbox:
@@ -42,14 +42,16 @@ def main() -> None:
             _write({"ready": index})
             if not sys.stdin.buffer.readline():
                 return  # the engine is gone
-            party, left = drive(make, mailbox, now_s() + deadline_s)
+            party, left = drive(make, mailbox, now_s() + deadline_s, patience_s=float(task["patience_s"]))
             if left:
                 mailbox.post(left)
         except TpmdpError as error:
-            _write({"error": str(error), "kind": type(error).__name__})
+            kind = "DeadlineError" if isinstance(error, DeadlineError) else type(error).__name__
+            _write({"error": str(error), "kind": kind})
             return
         sent = mailbox.bytes_sent
-    _write({"sent": sent, "receipt": party.receipt, "sum": party.result is not None})
+    members = sorted(party.members)
+    _write({"sent": sent, "receipt": party.receipt, "sum": party.result is not None, "members": members})
     if party.result is not None:
         sys.stdout.buffer.write(party.result.astype("<i8").tobytes())
         sys.stdout.buffer.flush()

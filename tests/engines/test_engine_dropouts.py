@@ -1,0 +1,254 @@
+"""Engines where parties drop out: the sum of those that are left, or an error that names who is lost.
+
+Started as a program this is a party of the relay engine that kills itself before it sends a message of some kind.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import sys
+from collections.abc import Callable, Collection
+from io import BytesIO
+from itertools import combinations
+from types import SimpleNamespace
+from typing import Any, Final
+
+import numpy as np
+import pytest
+
+from tests.protocol.sessions import World
+from tpmdp.engines.contract import Outcome
+from tpmdp.engines.memory import MemoryEngine
+from tpmdp.engines.relay import worker
+from tpmdp.engines.relay.client import Mailbox
+from tpmdp.engines.relay.engine import RelayEngine, _task
+from tpmdp.errors import DeadlineError, TpmdpError
+from tpmdp.protocol.messages import Kind, decode
+from tpmdp.protocol.party import Party
+from tpmdp.protocol.terms import Guarantee
+
+GUARANTEES: Final[tuple[Guarantee, ...]] = ("computational", "statistical")
+KINDS: Final = (Kind.AGREE, Kind.KEYS, Kind.PAD, Kind.SUBMIT)
+SHAPES: Final = [
+    (count, colluders, tolerate)
+    for count in range(3, 7)
+    for colluders in range(1, count)
+    for tolerate in range(1, count - colluders)
+]
+LOST: Final = "TPMDP_TEST_LOST"  # party:KIND, comma-separated
+
+
+def tolerant(count: int, colluders: int, tolerate: int, receivers: Any, guarantee: Guarantee) -> World:
+    world = World(count, colluders + tolerate, receivers, guarantee)
+    world.terms = dataclasses.replace(world.terms, tolerate=tolerate)
+    return world
+
+
+def run(engine: MemoryEngine | RelayEngine, world: World, deadline_s: float = 60.0) -> Outcome:
+    return engine.run(world.terms, world.identities, world.vectors, deadline_s)
+
+
+def check(world: World, outcome: Outcome, lost: set[int]) -> None:
+    left = set(range(world.terms.count)) - lost
+    receivers = set(np.flatnonzero(world.terms.spec.receivers).tolist()) & left
+    assert outcome.missing == lost
+    assert set(outcome.sums) == receivers
+    assert outcome.receipts == left - receivers
+    for total in outcome.sums.values():
+        assert total.tolist() == world.inputs[sorted(left)].sum(axis=0).tolist()
+
+
+def sends(world: World, party: int, kind: Kind, lost: Collection[int] = ()) -> bool:
+    """Whether a party sends this kind to one that is left, in any attempt: one that never does is not lost."""
+    above = any(other > party and other not in lost for other in world.terms.neighbours(party))
+    return kind != Kind.PAD or (world.terms.guarantee == "statistical" and above)
+
+
+def cases(
+    shape: tuple[int, int, int], guarantee: Guarantee, size: int, most: int
+) -> list[tuple[World, dict[int, Kind]]]:
+    """Some sets of so many lost parties, each lost at some kind of message; not the lead receiver."""
+    random = np.random.default_rng([*shape, size])
+    made = []
+    for _ in range(most):
+        count = shape[0]
+        receivers = sorted(random.choice(count, int(random.integers(1, count + 1)), replace=False).tolist())
+        world = tolerant(*shape, receivers, guarantee)
+        others = [party for party in range(count) if party != world.terms.lead]
+        gone = random.choice(others, size, replace=False).tolist()
+        kinds = {party: [kind for kind in KINDS if sends(world, party, kind, gone)] for party in gone}
+        made.append((world, {party: some[int(random.integers(len(some)))] for party, some in kinds.items()}))
+    return made
+
+
+def may_leave_out_more(world: World, lost: dict[int, Kind]) -> bool:
+    """Whether parties wait for a pad of somebody who is lost, and few enough to be taken for lost."""
+    return Kind.PAD in lost.values() and len(lost) < world.terms.tolerate
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_those_that_are_left_get_their_sum_whoever_is_lost(shape: tuple[int, int, int], guarantee: Guarantee) -> None:
+    for size in range(shape[2] + 1):
+        for world, lost in cases(shape, guarantee, size, 2):
+            if not may_leave_out_more(world, lost):
+                check(world, run(MemoryEngine(lost), world), set(lost))
+
+
+@pytest.mark.parametrize("shape", [(4, 1, 1), (4, 1, 2)])
+def test_every_set_of_lost_parties_at_every_message_is_survived(shape: tuple[int, int, int]) -> None:
+    for guarantee in GUARANTEES:
+        for receivers in ([0], [1, 2]):
+            world = tolerant(*shape, receivers, guarantee)
+            others = [party for party in range(4) if party != world.terms.lead]
+            for size in range(1, shape[2] + 1):
+                for lost in combinations(others, size):
+                    for kind in KINDS:
+                        found = {party: kind for party in lost if sends(world, party, kind)}
+                        if not may_leave_out_more(world, found):
+                            check(world, run(MemoryEngine(found), world), set(found))
+
+
+def test_a_party_that_waits_for_a_pad_of_a_lost_one_is_not_left_out() -> None:
+    world = tolerant(6, 1, 2, [0, 5], "statistical")
+    check(world, run(MemoryEngine({4: Kind.PAD}), world), {4})
+
+
+def test_left_out_for_want_of_a_pad_or_not_the_sum_is_that_of_the_group() -> None:
+    """No party is both in the sum and missing, whoever the lead receiver takes for lost."""
+    for shape in [(5, 1, 3), (6, 1, 2), (6, 2, 3)]:
+        world = tolerant(*shape, "all", "statistical")
+        for party in range(1, shape[0] - 1):
+            outcome = run(MemoryEngine({party: Kind.PAD}), world)
+            assert party in outcome.missing
+            assert len(outcome.missing) <= shape[2]
+            check(world, outcome, set(outcome.missing))
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_more_lost_than_may_be_is_an_error_that_names_them_and_nobody_has_a_sum(
+    shape: tuple[int, int, int], guarantee: Guarantee, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parties: list[Party] = []
+    make = Party.__init__
+
+    def noted(self: Party, *arguments: Any, **options: Any) -> None:
+        make(self, *arguments, **options)
+        parties.append(self)
+
+    monkeypatch.setattr(Party, "__init__", noted)
+    for world, lost in cases(shape, guarantee, shape[2] + 1, 2):
+        parties.clear()
+        with pytest.raises(DeadlineError, match="dropped out in step") as caught:
+            run(MemoryEngine(lost), world)
+        named = {party for party in range(shape[0]) if world.terms.spec.name(party) in str(caught.value)}
+        assert named
+        assert named <= set(lost)
+        assert not any(party.done for party in parties)
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_a_party_lost_when_self_masks_are_revealed_ends_the_session(
+    guarantee: Guarantee,
+) -> None:
+    for shape in [(3, 1, 1), (5, 2, 2), (6, 1, 4)]:
+        world = tolerant(*shape, [0, 1], guarantee)
+        with pytest.raises(DeadlineError, match="party 3 dropped out in step reveal"):
+            run(MemoryEngine({2: Kind.REVEAL}), world)
+    world = tolerant(6, 1, 2, [0], guarantee)
+    with pytest.raises(DeadlineError, match="party 3 dropped out in step reveal"):  # in a later attempt, too
+        run(MemoryEngine({5: Kind.SUBMIT, 2: Kind.REVEAL}), world)
+
+
+# Real processes -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("guarantee", "lost"), [("computational", {2: Kind.SUBMIT}), ("statistical", {1: Kind.PAD})])
+def test_the_sum_of_the_others_when_processes_are_killed(
+    guarantee: Guarantee, lost: dict[int, Kind], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = tolerant(4, 1, len(lost), [0, 3], guarantee)
+    monkeypatch.setenv(LOST, ",".join(f"{party}:{kind.name}" for party, kind in lost.items()))
+    outcome = run(RelayEngine("tests.engines.test_engine_dropouts", patience_s=1.0), world)
+    check(world, outcome, set(lost))
+    assert [sent > 0 for sent in outcome.bytes_sent] == [party not in lost for party in range(4)]
+
+
+@pytest.fixture(scope="module")
+def lost_at_the_end() -> TpmdpError:
+    """How the relay engine fails when a process is killed before it reveals its self-mask."""
+    world = tolerant(3, 1, 1, [0], "computational")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(LOST, "2:REVEAL")
+        with pytest.raises(TpmdpError) as caught:
+            run(RelayEngine("tests.engines.test_engine_dropouts", patience_s=1.0), world, deadline_s=4.0)
+    return caught.value
+
+
+def test_no_sum_when_a_process_is_killed_before_it_reveals(lost_at_the_end: TpmdpError) -> None:
+    assert "no self-mask from party 3" in str(lost_at_the_end)
+
+
+def test_a_deadline_that_passed_in_a_process_is_a_deadline_error(lost_at_the_end: TpmdpError) -> None:
+    assert isinstance(lost_at_the_end, DeadlineError)
+
+
+class NoMailbox:
+    """A mailbox that is never used."""
+
+    bytes_sent = 0
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def __enter__(self) -> NoMailbox:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def connect(self) -> None:
+        pass
+
+
+def test_a_worker_goes_on_in_its_attempt_when_the_relay_was_started_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At attempt 1, once a later attempt is to be opened, nobody can go on any more."""
+    world = tolerant(4, 1, 1, [0], "computational")
+    attempts: list[int] = []
+
+    def drive(make: Callable[[], Party], *_: object, **__: object) -> None:
+        party = make()
+        party.start()
+        party.retry()
+        attempts.extend([party.attempt, make().attempt])
+        raise DeadlineError("enough")
+
+    task = _task(world.terms, 0, world.identities[0], "http://127.0.0.1:1", 1.0, 1.0)
+    monkeypatch.setattr(worker, "Mailbox", NoMailbox)
+    monkeypatch.setattr(worker, "drive", drive)
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=BytesIO(task + world.vectors[0].tobytes() + b"go\n")))
+    monkeypatch.setattr(sys, "stdout", SimpleNamespace(buffer=BytesIO()))
+    worker.main()
+    assert attempts == [2, 2]
+
+
+def main() -> None:
+    """The worker of the relay engine, but killed before it sends a message of the kind that is set for it."""
+    lost = {int(party): Kind[kind] for party, kind in (one.split(":") for one in os.environ[LOST].split(","))}
+    post = Mailbox.post
+
+    def deadly(self: Mailbox, messages: list[bytes]) -> None:
+        for data in messages:
+            if lost.get(decode(data).sender) == decode(data).kind:
+                os.kill(os.getpid(), signal.SIGKILL)
+        post(self, messages)
+
+    Mailbox.post = deadly  # type: ignore[method-assign]
+    worker.main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,654 @@
+"""What a coalition with the lead receiver can compute where parties may drop out, whatever it sends to whom and when.
+
+The real parties run, but every vector and every mask is a unit vector of its own: what a party submits then shows
+which masks went into it. All is linear, masks are uniform and those between honest parties unknown, so the coalition
+can compute the combinations of what it has in which no unknown mask is left, and nothing else. Allowed are, for each
+honest party, one sum that contains it, and that over all honest parties of one group.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import heapq
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from itertools import combinations, product
+from typing import Any, Final
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from tests.protocol.sessions import World
+from tpmdp.protocol import party as party_module
+from tpmdp.protocol.channel import open_sealed, seal
+from tpmdp.protocol.masks import Mask, mask_key, word_type
+from tpmdp.protocol.messages import EVERYONE, HASH_BYTES, Kind, Message, MessageError, decode, digest_of, encode
+from tpmdp.protocol.party import Early, FreshSecrets, Party, ProtocolError, to_bits
+from tpmdp.protocol.terms import Guarantee
+
+PRIME: Final = 2_147_483_647
+SYMBOLS: Final = 400
+GUARANTEES: Final[tuple[Guarantee, ...]] = ("computational", "statistical")
+
+
+# Symbols instead of numbers -------------------------------------------------------------------------------------------
+
+
+class Book:
+    """Every vector and mask of a run has a place of its own in the vector; the first are the parties' vectors."""
+
+    def __init__(self, count: int, guarantee: Guarantee, word: int) -> None:
+        self.count, self.guarantee, self.word = count, guarantee, word
+        self.used = count
+        self.places: dict[bytes, int] = {}  # of what is made from this secret
+        self.known_to: dict[int, set[int]] = {}  # who shares the mask of a place, beside its owner
+        self.pairs: dict[bytes, tuple[int, int]] = {}
+
+    def unit(self, place: int) -> Mask:
+        made = np.zeros(SYMBOLS, dtype=word_type(self.word))
+        made[place] = 1
+        return made
+
+    def new(self, parties: Iterable[int]) -> int:
+        place, self.used = self.used, self.used + 1
+        assert self.used <= SYMBOLS
+        self.known_to[place] = set(parties)
+        return place
+
+    def draw(self, owner: int, other: int) -> bytes:
+        """A fresh pad or self-mask, or the seed of a self-mask."""
+        place = self.new({owner, other})
+        if self.guarantee == "statistical":
+            return self.unit(place).tobytes()
+        seed = hashlib.sha256(b"self-mask" + place.to_bytes(4, "big")).digest()
+        self.places[seed] = place
+        return seed
+
+    def mask_key(self, *arguments: Any) -> bytes:
+        key = mask_key(*arguments)
+        low, high = arguments[3:5]
+        self.pairs[key] = (low, high)
+        return key
+
+    def expand(self, key: bytes, length: int, word: int) -> Mask:
+        assert (length, word) == (SYMBOLS, self.word)
+        if key not in self.places:
+            self.places[key] = self.new(self.pairs[key])
+        return self.unit(self.places[key])
+
+
+class SymbolSecrets(FreshSecrets):
+    """Keys from a seed, so that a run can be repeated; masks from the book."""
+
+    def __init__(self, book: Book, index: int) -> None:
+        super().__init__()
+        self._book, self._index = book, index
+
+    def key(self, attempt: int) -> bytes:
+        return self._kept.setdefault((attempt, -1), private_of(self._index, attempt, 0))
+
+    def pad(self, attempt: int, other: int, size: int) -> bytes:
+        if (attempt, other) not in self._kept:
+            self._kept[attempt, other] = self._book.draw(self._index, other)
+        assert len(self._kept[attempt, other]) == size
+        return self._kept[attempt, other]
+
+
+def private_of(index: int, attempt: int, variant: int) -> bytes:
+    return hashlib.sha256(bytes([index, attempt, variant])).digest()
+
+
+# The coalition --------------------------------------------------------------------------------------------------------
+
+View = tuple[frozenset[int], tuple[int, ...]]  # the group a party is told, and which key of each corrupt party
+
+
+class Coalition:
+    """Corrupt parties with the lead receiver among them, who also own the network; everybody else is a real party."""
+
+    def __init__(self, shape: tuple[int, int, int], corrupt: Iterable[int], guarantee: Guarantee) -> None:
+        count, colluders, tolerate = shape
+        self.corrupt = tuple(sorted(corrupt))
+        assert len(self.corrupt) <= colluders
+        self.world = World(count, colluders + tolerate, [self.corrupt[0]], guarantee, dimension=SYMBOLS)
+        self.world.terms = dataclasses.replace(self.world.terms, tolerate=tolerate)
+        self.terms, self.count, self.lead = self.world.terms, count, self.corrupt[0]
+        self.book = Book(count, guarantee, self.terms.grid.word)
+        self.honest = [party for party in range(count) if party not in self.corrupt]
+        self.least = count - colluders - tolerate
+        self.everyone = frozenset(range(count))
+        self.pool: dict[bytes, None] = {}  # every message an honest party sent
+        self.stopped: set[int] = set()
+        self.parties: dict[int, Party] = {}
+        self.told: set[frozenset[int]] = {self.everyone}  # groups that somebody was told
+        for index in self.honest:
+            self.world.vectors[index] = self.book.unit(index)
+            self.world.secrets[index] = SymbolSecrets(self.book, index)
+            self.parties[index] = self.world.party(index)
+            self.note(self.parties[index].start())
+
+    def note(self, sent: Sequence[bytes]) -> list[bytes]:
+        fresh = [data for data in sent if data not in self.pool]
+        self.pool.update(dict.fromkeys(sent))
+        return fresh
+
+    def deliver(self, index: int, data: bytes) -> list[bytes] | None:
+        """What the party answers; None if it is too early."""
+        if index in self.stopped:
+            return []
+        try:
+            return self.note(self.parties[index].receive(data))
+        except Early:
+            return None
+        except ProtocolError:
+            self.stopped.add(index)
+            return []
+
+    def rebuild(self, index: int) -> list[bytes]:
+        """The party is started again: after a crash, or because the relay says it has lost everything."""
+        secrets = self.world.secrets[index]
+        assert isinstance(secrets, SymbolSecrets)
+        self.parties[index] = self.world.party(index, attempt=secrets.last_attempt())
+        self.stopped.discard(index)
+        return self.note(self.parties[index].start())
+
+    # What corrupt parties say
+
+    def message(self, kind: Kind, attempt: int, sender: int, recipient: int, body: bytes) -> bytes:
+        message = Message(kind, attempt, sender, recipient, self.terms.session, self.terms.plan_hash, body)
+        return encode(message, self.world.identities[sender])
+
+    def private(self, corrupt: int, attempt: int, variant: int) -> X25519PrivateKey:
+        return X25519PrivateKey.from_private_bytes(private_of(corrupt, attempt, variant))
+
+    def keys(self, corrupt: int, attempt: int, variant: int) -> bytes:
+        public = self.private(corrupt, attempt, variant).public_key().public_bytes_raw()
+        return self.message(Kind.KEYS, attempt, corrupt, EVERYONE, public)
+
+    def group(self, attempt: int, members: Iterable[int]) -> bytes:
+        self.told.add(frozenset(members))
+        return self.message(Kind.GROUP, attempt, self.lead, EVERYONE, to_bits(members, self.count))
+
+    def opening(self, index: int, attempt: int) -> list[bytes]:
+        """OPEN for every submission of the party to the attempt."""
+        return [
+            self.message(Kind.OPEN, attempt, self.lead, index, digest_of(data))
+            for data in self.sent(Kind.SUBMIT, attempt, index)
+        ]
+
+    def pads_for(self, index: int) -> list[bytes]:
+        """The pads that the party waits for from corrupt neighbours, for the view it has now: zeros."""
+        party = self.parties[index]
+        if index in self.stopped or party.step != "pads":
+            return []
+        made = []
+        for corrupt in self.corrupt:
+            if corrupt in party.waiting_for():
+                attempt = party.attempt
+                own = next(
+                    private
+                    for private in (self.private(corrupt, attempt, variant) for variant in range(3))
+                    if private.public_key().public_bytes_raw() == party._attempt.keys[corrupt]
+                )
+                header = (attempt, corrupt, index, self.terms.session, self.terms.plan_hash, b"")
+                public = X25519PrivateKey.from_private_bytes(private_of(index, attempt, 0)).public_key()
+                content = party._bound + bytes(self.terms.words_bytes)
+                sealed = seal(own, public.public_bytes_raw(), Message(Kind.PAD, *header), content)
+                made.append(encode(sealed, self.world.identities[corrupt]))
+        return made
+
+    def view(self, index: int, attempt: int, view: View) -> list[bytes]:
+        """What tells a party this view of an attempt, as far as it exists."""
+        members, variants = view
+        told = [self.group(attempt, members)] if attempt > 1 else []
+        chosen = zip(self.corrupt, variants, strict=True)
+        told += [self.keys(corrupt, attempt, variant) for corrupt, variant in chosen if corrupt in members]
+        return told + [data for data in self.sent(Kind.KEYS, attempt) if decode(data).sender != index]
+
+    def sent(self, kind: Kind, attempt: int, sender: int | None = None, recipient: int | None = None) -> list[bytes]:
+        found = []
+        for data in self.pool:
+            message = decode(data)
+            if (message.kind, message.attempt) == (kind, attempt) and sender in (None, message.sender):
+                found += [data] if recipient in (None, message.recipient) else []
+        return found
+
+    # What it learns
+
+    def rows(self) -> list[tuple[Kind, int, int, np.ndarray[Any, Any]]]:
+        """Every submission and self-mask it can open: kind, attempt, sender, and how often each symbol is in it."""
+        found: list[tuple[Kind, int, int, np.ndarray[Any, Any]]] = []
+        for data in self.pool:
+            message = decode(data)
+            if message.kind in (Kind.SUBMIT, Kind.REVEAL):
+                content = self._open(message)
+                if message.kind == Kind.SUBMIT:
+                    words = np.frombuffer(content[HASH_BYTES:], dtype=word_type(self.terms.grid.word))
+                elif self.terms.guarantee == "statistical":
+                    words = np.frombuffer(content, dtype=word_type(self.terms.grid.word))
+                else:
+                    words = self.book.unit(self.book.places[content])
+                half = 1 << (self.terms.grid.word - 1)
+                signed = (words.astype(np.int64) + half) % (2 * half) - half
+                found.append((message.kind, message.attempt, message.sender, signed))
+        return found
+
+    def _open(self, message: Message) -> bytes:
+        public = X25519PrivateKey.from_private_bytes(private_of(message.sender, message.attempt, 0)).public_key()
+        for variant in range(3):
+            try:
+                own = self.private(self.lead, message.attempt, variant)
+                return open_sealed(own, public.public_bytes_raw(), message)
+            except MessageError:
+                continue
+        raise AssertionError("sealed for a key that the lead receiver never sent")
+
+    def learned(self) -> list[list[int]]:
+        """A basis, in reduced form, of the combinations of honest vectors that it can compute."""
+        return computable([row for *_, row in self.rows()], self.honest, self.unknown())
+
+    def unknown(self) -> list[int]:
+        """Masks that no corrupt party shares."""
+        return [place for place, known in self.book.known_to.items() if not known & set(self.corrupt)]
+
+    def check(self) -> list[set[int]]:
+        """Whether it learned no more than it may; the sums it learned."""
+        return allowed(self.learned(), self.honest, self.told, self.least)
+
+
+def computable(rows: Sequence[np.ndarray[Any, Any]], honest: Sequence[int], unknown: Sequence[int]) -> list[list[int]]:
+    """Eliminate the unknown masks from the rows; what is left of the honest vectors, in reduced form."""
+    table = [[int(row[place]) % PRIME for place in (*unknown, *honest)] for row in rows]
+    start = 0
+    for column in range(len(unknown) + len(honest)):
+        pivot = next((place for place in range(start, len(table)) if table[place][column]), None)
+        if pivot is None:
+            continue
+        table[start], table[pivot] = table[pivot], table[start]
+        inverse = pow(table[start][column], -1, PRIME)
+        table[start] = [value * inverse % PRIME for value in table[start]]
+        for place, row in enumerate(table):
+            if place != start and row[column]:
+                factor = row[column]
+                table[place] = [(one - factor * other) % PRIME for one, other in zip(row, table[start], strict=True)]
+        start += 1
+    free = [row for row in table if not any(row[: len(unknown)])]
+    return [row[len(unknown) :] for row in free if any(row)]
+
+
+def allowed(basis: list[list[int]], honest: Sequence[int], told: set[frozenset[int]], least: int) -> list[set[int]]:
+    """The sums in a reduced basis, if it is nothing but sums over whole groups of different parties."""
+    sums: list[set[int]] = []
+    for row in basis:
+        assert set(row) <= {0, 1}, f"a combination of honest vectors is known: {row}"
+        sums.append({party for party, value in zip(honest, row, strict=True) if value})
+    counted = Counter(party for one in sums for party in one)
+    assert all(times == 1 for times in counted.values()), f"a vector is in two known sums: {sums}"
+    for one in sums:
+        assert len(one) >= least, f"a sum of too few honest parties is known: {one}"
+        assert any(one == group & set(honest) for group in told), f"a sum of a part of a group is known: {one}"
+    return sums
+
+
+@pytest.fixture
+def symbols(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Coalition]:
+    """Makes a coalition and lets the parties work with symbols."""
+
+    def make(shape: tuple[int, int, int], corrupt: Iterable[int], guarantee: Guarantee) -> Coalition:
+        made = Coalition(shape, corrupt, guarantee)
+        monkeypatch.setattr(party_module, "mask_key", made.book.mask_key)
+        monkeypatch.setattr(party_module, "expand", made.book.expand)
+        return made
+
+    return make
+
+
+Make = Callable[[tuple[int, int, int], Iterable[int], Guarantee], Coalition]
+
+
+def tell(coalition: Coalition, messages: dict[int, list[bytes]]) -> None:
+    """Deliver these, the pads that corrupt parties owe, and the pads among these parties, until nothing moves."""
+    waiting = {index: list(items) for index, items in messages.items()}
+    moved = True
+    while moved:
+        moved = False
+        for index in waiting:
+            items, waiting[index] = waiting[index] + coalition.pads_for(index), []
+            for data in items:
+                sent = coalition.deliver(index, data)
+                waiting[index] += [data] if sent is None else []
+                moved |= sent is not None
+                for pad in map(decode, sent or []):
+                    if pad.kind == Kind.PAD and pad.recipient in waiting:
+                        waiting[pad.recipient] += coalition.sent(Kind.PAD, pad.attempt, index, pad.recipient)
+
+
+def take_part(coalition: Coalition, attempt: int, views: dict[int, View]) -> None:
+    """Lead these parties through an attempt, each with its view, up to their submissions."""
+    groups = {i: [coalition.group(attempt, members)] for i, (members, _) in views.items() if attempt > 1}
+    tell(coalition, groups)
+    tell(coalition, {index: coalition.view(index, attempt, view) for index, view in views.items()})
+
+
+def open_all(coalition: Coalition, attempt: int) -> None:
+    """Ask everybody to reveal the self-mask of this attempt."""
+    tell(coalition, {index: coalition.opening(index, attempt) for index in coalition.honest})
+
+
+# One attack after the other -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_a_coalition_that_keeps_to_the_rules_learns_the_sum_of_the_group(symbols: Make, guarantee: Guarantee) -> None:
+    coalition = symbols((6, 2, 1), (0, 3), guarantee)
+    take_part(coalition, 1, dict.fromkeys(coalition.honest, (coalition.everyone, (0, 0))))
+    assert coalition.check() == []
+    group = coalition.everyone - {4}
+    take_part(coalition, 2, dict.fromkeys([1, 2, 5], (group, (0, 0))))
+    assert coalition.check() == []
+    open_all(coalition, 2)
+    assert coalition.check() == [{1, 2, 5}]
+    assert not coalition.stopped
+    kinds = Counter((kind, attempt) for kind, attempt, *_ in coalition.rows())
+    assert kinds == {(Kind.SUBMIT, 1): 4, (Kind.SUBMIT, 2): 3, (Kind.REVEAL, 2): 3}
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_two_neighbours_told_different_groups_are_not_isolated_together(symbols: Make, guarantee: Guarantee) -> None:
+    """Parties 1 and 2 share a mask. The other honest neighbour of 1 is 5, that of 2 is 4: each is told that its own is
+    gone. Were masks not bound to the group, the sum of 1 and 2 would be known, and 3 is the least."""
+    coalition = symbols((6, 2, 1), (0, 3), guarantee)
+    assert (coalition.terms.neighbours(1), coalition.terms.neighbours(2)) == ([0, 2, 3, 5], [0, 1, 3, 4])
+    one, two = (coalition.everyone - {5}, (0, 0)), (coalition.everyone - {4}, (0, 0))
+    take_part(coalition, 2, {1: one, 4: one, 2: two, 5: two})
+    open_all(coalition, 2)
+    assert coalition.check() == []
+    revealed = {sender for kind, _, sender, _ in coalition.rows() if kind == Kind.REVEAL}
+    assert revealed == ({1, 2, 4, 5} if guarantee == "computational" else {1})  # a pad for another group stops 2
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_two_groups_in_one_attempt_can_give_two_sums_of_different_parties(symbols: Make, guarantee: Guarantee) -> None:
+    """Nobody is in both, so nobody's vector is seen twice; each sum has as many parties as the plan counts on."""
+    coalition = symbols((4, 1, 2), (0,), guarantee)
+    take_part(coalition, 2, {1: (frozenset({0, 1}), (0,)), 2: (frozenset({0, 2, 3}), (0,))})
+    take_part(coalition, 2, {3: (frozenset({0, 2, 3}), (0,)), 2: (frozenset({0, 2, 3}), (0,))})
+    open_all(coalition, 2)
+    assert sorted(map(sorted, coalition.check())) == [[1], [2, 3]]
+
+
+@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_a_submission_that_comes_late_tells_nothing(symbols: Make, guarantee: Guarantee, told: bool) -> None:
+    """All have submitted to attempt 1, that of party 4 is held back; attempt 2, without it, is opened; then it comes.
+    The difference of the two attempts would be its vector alone."""
+    coalition = symbols((6, 2, 1), (0, 3), guarantee)
+    take_part(coalition, 1, dict.fromkeys(coalition.honest, (coalition.everyone, (0, 0))))
+    take_part(coalition, 2, dict.fromkeys([1, 2, 5], (coalition.everyone - {4}, (0, 0))))
+    open_all(coalition, 2)
+    if told:
+        coalition.deliver(4, coalition.group(2, coalition.everyone - {4}))
+    open_all(coalition, 1)
+    revealed = {(attempt, sender) for kind, attempt, sender, _ in coalition.rows() if kind == Kind.REVEAL}
+    assert revealed == {(2, 1), (2, 2), (2, 5)} | (set() if told else {(1, 4)})
+    assert coalition.check() == [{1, 2, 5}]
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_opening_different_attempts_for_different_parties_opens_none(symbols: Make, guarantee: Guarantee) -> None:
+    coalition = symbols((5, 1, 2), (0,), guarantee)
+    everyone = (coalition.everyone, (0,))
+    take_part(coalition, 1, dict.fromkeys(coalition.honest, everyone))
+    tell(coalition, {index: coalition.opening(index, 1) for index in (1, 2)})
+    take_part(coalition, 2, dict.fromkeys(coalition.honest, everyone))
+    assert coalition.stopped == {1, 2}  # a new group after they revealed
+    for attempt in (2, 1):
+        open_all(coalition, attempt)
+    assert coalition.check() == []
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_two_kinds_of_keys_split_a_group_and_open_nothing(symbols: Make, guarantee: Guarantee) -> None:
+    coalition = symbols((6, 2, 1), (0, 3), guarantee)
+    one, two = (coalition.everyone, (0, 0)), (coalition.everyone, (0, 1))
+    take_part(coalition, 1, {1: one, 2: one, 4: two, 5: two})
+    open_all(coalition, 1)
+    assert coalition.check() == []
+
+
+@pytest.mark.parametrize("guarantee", ["computational", "statistical"])
+def test_a_group_for_the_first_attempt_after_pads_were_sent_isolates_nobody(
+    symbols: Make, guarantee: Guarantee
+) -> None:
+    """Parties 4 and 5 have exchanged their pad and wait for those of 2 and 1. Now each is told, for the same attempt,
+    that the one it waits for is gone: both would submit with the one pad between them, and 3 is the least."""
+    coalition = symbols((6, 2, 1), (0, 3), guarantee)
+    assert (coalition.terms.neighbours(4), coalition.terms.neighbours(5)) == ([0, 2, 3, 5], [0, 1, 3, 4])
+    for index in (4, 5):  # all keys but the last: a party without pads submits with the last one
+        told = coalition.view(index, 1, (coalition.everyone, (0, 0)))
+        for data in told if guarantee == "statistical" else told[:-1]:
+            coalition.deliver(index, data)
+    for data in coalition.sent(Kind.PAD, 1, 4, 5):
+        coalition.deliver(5, data)
+    everything = {index: coalition.view(index, 1, (coalition.everyone, (0, 0))) for index in (4, 5)}
+    for index, lost in ((4, 2), (5, 1)):
+        coalition.deliver(index, coalition.group(1, coalition.everyone - {lost}))
+        tell(coalition, {index: everything[index]})
+    open_all(coalition, 1)
+    coalition.check()
+
+
+@pytest.mark.parametrize("guarantee", ["computational", "statistical"])
+def test_a_party_started_again_before_it_submitted_is_not_isolated(symbols: Make, guarantee: Guarantee) -> None:
+    """Party 1 sends party 2 its pad, bound to the group without 4, which 2 knows. Before it has submitted, the relay
+    says that it has lost everything, and party 1 is told another group for the same attempt: the one without 5."""
+    coalition = symbols((6, 2, 1), (0, 3), guarantee)
+    one, two = (coalition.everyone - {5}, (0, 0)), (coalition.everyone - {4}, (0, 0))
+    coalition.note([coalition.keys(index, 2, 0) for index in coalition.honest])  # as each would send it
+    for data in coalition.view(1, 2, two)[: None if guarantee == "statistical" else -1]:
+        coalition.deliver(1, data)  # and no pad of a corrupt party
+    assert coalition.parties[1].step == ("pads" if guarantee == "statistical" else "agree")
+    pads = coalition.sent(Kind.PAD, 2, 1, 2)
+    coalition.rebuild(1)
+    tell(coalition, {1: coalition.view(1, 2, one)})
+    tell(coalition, {2: [*coalition.view(2, 2, two), *pads]})
+    open_all(coalition, 2)
+    coalition.check()
+
+
+@pytest.mark.parametrize("guarantee", ["computational", "statistical"])
+def test_a_party_started_again_after_it_submitted_is_not_isolated(symbols: Make, guarantee: Guarantee) -> None:
+    """The other way round: party 1 submits with the group without 5, is started again and told the one without 4. It
+    does not submit again, but must not send pads for the second group either."""
+    coalition = symbols((6, 2, 1), (0, 3), guarantee)
+    one, two = (coalition.everyone - {5}, (0, 0)), (coalition.everyone - {4}, (0, 0))
+    coalition.note([coalition.keys(index, 2, 0) for index in coalition.honest])
+    tell(coalition, {1: coalition.view(1, 2, one)})
+    (submission,) = coalition.sent(Kind.SUBMIT, 2, 1)
+    before = coalition.sent(Kind.PAD, 2, 1, 2)
+    coalition.rebuild(1)
+    tell(coalition, {1: coalition.view(1, 2, two)})
+    assert coalition.stopped == {1}
+    pads = [data for data in coalition.sent(Kind.PAD, 2, 1, 2) if data not in before]
+    tell(coalition, {2: [*coalition.view(2, 2, two), *pads]})
+    coalition.rebuild(1)
+    tell(coalition, {1: coalition.view(1, 2, one)})
+    assert coalition.sent(Kind.SUBMIT, 2, 1) == [submission]
+    open_all(coalition, 2)
+    assert coalition.sent(Kind.REVEAL, 2, 1)
+    coalition.check()
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_two_processes_of_a_party_do_not_both_submit_to_an_attempt(symbols: Make, guarantee: Guarantee) -> None:
+    """Both have read the ledger before the other submitted; the coalition tells them different groups. With one and
+    the same self-mask in both submissions, party 1 is in two sums that are opened together."""
+    coalition = symbols((3, 1, 1), (0,), guarantee)
+    everyone, alone = (coalition.everyone, (0,)), (frozenset({0, 1}), (0,))
+    twin = coalition.world.party(1)
+    twin.start()
+    take_part(coalition, 2, {1: everyone, 2: everyone})
+    first = coalition.parties[1]
+    coalition.parties[1] = twin
+    take_part(coalition, 2, {1: alone})
+    coalition.parties[1] = first
+    open_all(coalition, 2)
+    coalition.check()
+
+
+# All views of one attempt ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("shape", "corrupt"), [((6, 2, 1), (0, 3)), ((6, 2, 1), (1, 2)), ((6, 1, 2), (0,))])
+def test_no_choice_of_groups_and_keys_for_each_party_shows_a_part_of_a_group(
+    symbols: Make, shape: tuple[int, int, int], corrupt: tuple[int, ...]
+) -> None:
+    """A party's submission depends on its own view only: run each party once a view, then combine the views."""
+    coalition = symbols(shape, corrupt, "computational")
+    others = [party for party in range(shape[0]) if party != coalition.lead]
+    lost = [frozenset(some) for size in range(shape[2] + 1) for some in combinations(others, size)]
+    variants = [(0,) * len(corrupt), *([(0, 1)] if len(corrupt) > 1 else [])]
+    views = [(coalition.everyone - some, variant) for some in lost for variant in variants]
+    for members, _ in views:
+        coalition.group(2, members)
+    rows: dict[int, list[np.ndarray[Any, Any]]] = {index: [] for index in coalition.honest}
+    for index, (members, variant) in product(coalition.honest, views):
+        if index in members:
+            coalition.pool.clear()
+            coalition.world.secrets[index] = SymbolSecrets(coalition.book, index)
+            coalition.rebuild(index)
+            told = [coalition.keys(other, 2, 0) for other in coalition.honest if other != index]
+            tell(coalition, {index: [*coalition.view(index, 2, (members, variant)), *told]})
+            open_all(coalition, 2)
+            (_, _, _, submitted), (_, _, _, revealed) = coalition.rows()
+            rows[index].append(submitted - revealed)
+    unknown = np.array(coalition.unknown())
+    assert all(row[coalition.honest].sum() == 1 for some in rows.values() for row in some)
+    random = np.random.default_rng(0)
+    total = int(np.prod([len(some) for some in rows.values()]))
+    found = set()
+    for number in random.choice(total, min(total, 6000), replace=False).tolist():
+        chosen = []
+        for some in rows.values():
+            number, place = divmod(number, len(some))
+            chosen.append(some[place])
+        table = np.array(chosen)
+        used = unknown[table[:, unknown].any(axis=0)].tolist()
+        basis = computable(chosen, coalition.honest, used)
+        sums = allowed(basis, coalition.honest, coalition.told, coalition.least)
+        found |= {len(one) for one in sums}
+    assert found <= {len(coalition.honest) - lost for lost in range(shape[2] + 1)}
+
+
+# Any order ------------------------------------------------------------------------------------------------------------
+
+
+class Storm:
+    """Random schedules: views for each attempt, and everything delivered late, twice, out of order or never."""
+
+    def __init__(self, coalition: Coalition, seed: int, rebuilds: bool, attempts: int = 3) -> None:
+        self.coalition, self.rebuilds, self.attempts = coalition, rebuilds, attempts
+        self.random = np.random.default_rng(seed)
+        self.queue: list[tuple[float, int, int, bytes, int]] = []
+        self.number, self.now = 0, 0.0
+        self.loss, self.lies = self.random.choice([0.0, 0.02, 0.1]), self.random.choice([0.0, 0.0, 0.2])
+        self.views = {attempt: [self.any_view(attempt) for _ in range(2)] for attempt in range(1, attempts + 1)}
+
+    def any_view(self, attempt: int) -> View:
+        coalition, random = self.coalition, self.random
+        size = int(random.integers(coalition.terms.tolerate + 1)) if attempt > 1 else 0
+        others = [party for party in coalition.everyone if party != coalition.lead]
+        lost = frozenset(random.choice(others, size, replace=False).tolist())
+        variants = tuple(int(random.random() < self.lies) for _ in coalition.corrupt)
+        return coalition.everyone - lost, variants
+
+    def push(self, index: int, data: bytes, delay: float, tries: int = 0) -> None:
+        if self.random.random() >= self.loss:
+            self.number += 1
+            heapq.heappush(self.queue, (self.now + self.random.exponential(delay), self.number, index, data, tries))
+
+    def tell(self, index: int, attempt: int) -> None:
+        """A view of the attempt, of the two there are; mostly the first."""
+        view = self.views[attempt][int(self.random.random() < self.lies)]
+        for data in self.coalition.view(index, attempt, view):
+            self.push(index, data, 2.0)
+
+    def spread(self, sent: Iterable[bytes]) -> None:
+        """What honest parties send goes on, and is answered."""
+        for data in sent:
+            message = decode(data)
+            everyone = [other for other in self.coalition.honest if other != message.sender]
+            for other in everyone if message.recipient == EVERYONE else [message.recipient]:
+                if other in self.coalition.parties:
+                    self.push(other, data, 1.0)
+            if message.kind == Kind.SUBMIT and self.random.random() < 0.8:
+                for opening in self.coalition.opening(message.sender, message.attempt):
+                    self.push(message.sender, opening, 4.0)
+
+    def rebuild(self, index: int) -> None:
+        coalition = self.coalition
+        self.spread(coalition.rebuild(index))
+        attempt = coalition.parties[index].attempt
+        self.tell(index, attempt)
+        for data in coalition.sent(Kind.PAD, attempt, recipient=index):
+            self.push(index, data, 2.0)
+
+    def run(self) -> list[set[int]]:
+        coalition, random = self.coalition, self.random
+        begins = [0.0, *np.cumsum(random.choice([1.0, 6.0, 14.0], self.attempts - 1)).tolist()]
+        for attempt, begin in enumerate(begins, 1):
+            for index in coalition.honest:
+                self.now = begin
+                self.tell(index, attempt)
+        self.now = 0.0
+        self.spread(list(coalition.pool))
+        owed: set[bytes] = set()
+        for _ in range(1200):
+            if not self.queue:
+                break
+            self.now, _, index, data, tries = heapq.heappop(self.queue)
+            sent = coalition.deliver(index, data)
+            if sent is None:
+                if tries < 8:
+                    self.push(index, data, 2.0, tries + 1)
+                continue
+            self.spread(sent)
+            for pad in set(coalition.pads_for(index)) - owed:
+                owed.add(pad)
+                self.push(index, pad, 1.0)
+            if random.random() < 0.02:
+                self.push(index, data, 5.0)
+            if self.rebuilds and random.random() < 0.03:
+                self.rebuild(int(random.choice(coalition.honest)))
+        return coalition.check()
+
+
+SHAPES: Final = [
+    ((4, 1, 1), (0,)),
+    ((4, 1, 2), (0,)),
+    ((4, 2, 1), (0, 2)),
+    ((5, 2, 1), (1, 4)),
+    ((5, 1, 2), (2,)),
+    ((6, 2, 1), (0, 3)),
+    ((6, 1, 2), (0,)),
+    ((6, 2, 2), (0, 5)),
+]
+
+
+@pytest.mark.parametrize("rebuilds", [False, True])
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_whatever_comes_in_whatever_order_each_vector_is_in_one_sum_of_a_group(
+    symbols: Make, guarantee: Guarantee, rebuilds: bool
+) -> None:
+    found: Counter[str] = Counter()
+    for seed in range(48):
+        shape, corrupt = SHAPES[seed % len(SHAPES)]
+        coalition = symbols(shape, corrupt, guarantee)
+        sums = Storm(coalition, seed, rebuilds).run()
+        found["no sum" if not sums else "a sum"] += 1
+        kinds = Counter((kind, sender) for kind, _, sender, _ in coalition.rows())
+        assert all(times == 1 for (kind, _), times in kinds.items() if kind == Kind.REVEAL)
+        found["many submissions"] += any(times > 1 for (kind, _), times in kinds.items() if kind == Kind.SUBMIT)
+    assert min(found["a sum"], found["no sum"], found["many submissions"]) >= 5

@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from tests.test_cli import on_terminal
-from tpmdp import Spec, plan
+from tpmdp import Spec, Weights, plan
 from tpmdp.cli import main
 
 Run = Callable[..., "Done"]
@@ -209,7 +209,12 @@ def test_weights_in_toml(command: Run) -> None:
 
 
 def with_each(document: dict[str, Any], each: list[Any]) -> dict[str, Any]:
-    return {**document, "weights": {**document["weights"], "each": each}}
+    """As whoever forges a file would write it: with the scale and the bound that belong to it."""
+    told = {**document["weights"], "each": each}
+    if all(isinstance(one, float) for one in each):
+        made = Weights(np.array(each), np.array(told["records"], dtype=np.float64), told["width"], 0.0)
+        told |= {"scale": made.scale, "bias_bound": made.bias_bound}
+    return {**document, "weights": told}
 
 
 def test_a_tampered_weight_exits_1(command: Run) -> None:

@@ -6,7 +6,7 @@ import os
 from typing import Final
 
 from tpmdp.ledger import Ledger, LedgerError
-from tpmdp.protocol.party import KEY_BYTES, Submitted
+from tpmdp.protocol.secrets import KEY_BYTES, Submitted
 
 _OPENED: Final = "opened"
 

@@ -231,7 +231,13 @@ def _read_weights(reader: _Reader, value: Any, count: int) -> tuple[FloatArray |
         return None, None, 0.0
     table = reader.table(value, "weights", ("each", "records", "scale", "width", "bias_bound", "assumes"))
     each, records = reader.column(table["each"], "weights", count), reader.column(table["records"], "records", count)
-    return each, records, reader.number(table["width"], "width")
+    width = reader.number(table["width"], "width")
+    if (each * records).any():  # otherwise refused by the check
+        made = Weights(each, records, width, 0.0)
+        for key in ("scale", "bias_bound"):
+            if not math.isclose(reader.number(table[key], key), getattr(made, key), rel_tol=1e-9):
+                reader.fail(f"has {key} = {shown(table[key])}, which is not that of its weights")
+    return each, records, width
 
 
 def _read_bundle(reader: _Reader, entry: Any, count: int) -> Bundle:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, product
 from typing import Any, cast
 
 import mpmath
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.oracles import DIGITS
 from tpmdp import Spec
-from tpmdp.mechanisms.base import Setting
+from tpmdp.mechanisms.base import Mechanism, Setting
 from tpmdp.mechanisms.problem import Count, Problem, Regression
 from tpmdp.validate import FloatArray
 
@@ -148,3 +148,20 @@ def removal_deltas(epsilon: Any, chance: Any, distance: Any, deviation: Any) -> 
     below = mpmath.log(inside) / mu + mu / 2
     without = mpmath.ncdf(below) * (1 - times * (1 - p)) - times * p * mpmath.ncdf(below - mu)
     return with_it, without
+
+
+def over_all_patterns(mechanism: Mechanism, setting: Setting, problem: Problem, chance: list[Any]) -> tuple[Any, Any]:
+    """Bias and variance of what is released when parties are kept by coins of these chances: all 2^n patterns, each
+    with its exact chance. The mechanism must draw its coins from `scripted` numbers, and nothing else."""
+    size = len(problem.total)
+    total, square = [DIGITS(0)] * size, [DIGITS(0)] * size
+    for pattern in product((True, False), repeat=len(chance)):
+        weight = mpmath.fprod(p if keep else 1 - p for p, keep in zip(chance, pattern, strict=True))
+        if not weight:
+            continue
+        uniform = [0.0 if keep else 1 - 2.0**-53 for keep in pattern]
+        answer = mechanism.release(setting, problem, scripted(uniform))[0].tolist()
+        total = [one + weight * DIGITS(value) for one, value in zip(total, answer, strict=True)]
+        square = [one + weight * DIGITS(value) ** 2 for one, value in zip(square, answer, strict=True)]
+    variance = np.array([float(two - one**2) for one, two in zip(total, square, strict=True)])
+    return np.array([float(one) for one in total]) - problem.total, variance

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import product
-
 import mpmath
 import numpy as np
 import pytest
 
-from tests.mechanisms.cases import INF, both_problems, scripted, study
+from tests.mechanisms.cases import INF, both_problems, over_all_patterns, scripted, study
 from tests.oracles import DIGITS
 from tpmdp.mechanisms.base import Mechanism, Setting
 from tpmdp.mechanisms.catalogue import MECHANISMS
@@ -87,18 +85,7 @@ def test_every_pattern_of_kept_inputs_gives_bias_and_variance_exactly(epsilon: l
     ]
     for problem in both_problems(len(epsilon)):
         setting = study(problem, epsilon)
-        size = len(problem.total)
-        total, square = [DIGITS(0)] * size, [DIGITS(0)] * size
-        for pattern in product((True, False), repeat=len(epsilon)):
-            weight = mpmath.fprod(p if keep else 1 - p for p, keep in zip(chance, pattern, strict=True))
-            if not weight:
-                continue
-            uniform = [0.0 if keep else 1 - 2.0**-53 for keep in pattern]
-            answer = mechanism.release(setting, problem, scripted(uniform))[0].tolist()
-            total = [one + weight * DIGITS(value) for one, value in zip(total, answer, strict=True)]
-            square = [one + weight * DIGITS(value) ** 2 for one, value in zip(square, answer, strict=True)]
-        bias = np.array([float(one) for one in total]) - problem.total
-        variance = np.array([float(two - one**2) for one, two in zip(total, square, strict=True)])
+        bias, variance = over_all_patterns(mechanism, setting, problem, chance)
         computed = mechanism.error(setting, problem)
         assert computed.bias == pytest.approx(bias, rel=1e-9, abs=1e-12)
         assert computed.variance - mechanism.noise(setting) == pytest.approx(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from itertools import product
 
 import mpmath
 import numpy as np
@@ -17,6 +16,7 @@ from tests.mechanisms.cases import (
     both_problems,
     least_honest_of_any_size,
     mixture_delta,
+    over_all_patterns,
     removal_deltas,
     scripted,
     specs,
@@ -98,19 +98,8 @@ def test_every_pattern_of_kept_inputs_gives_bias_and_variance_exactly(epsilon: l
         setting = study(problem, epsilon)
         chance = [DIGITS(float(p)) for p in best_dropping(setting).chance]
         assert min(chance) < 1
-        size = len(problem.total)
-        total, square = [DIGITS(0)] * size, [DIGITS(0)] * size
-        for pattern in product((True, False), repeat=len(epsilon)):
-            weight = mpmath.fprod(p if keep else 1 - p for p, keep in zip(chance, pattern, strict=True))
-            if not weight:
-                continue
-            uniform = [0.0 if keep else 1 - 2.0**-53 for keep in pattern]
-            answer = LS.release(setting, problem, scripted(uniform))[0].tolist()
-            total = [one + weight * DIGITS(value) for one, value in zip(total, answer, strict=True)]
-            square = [one + weight * DIGITS(value) ** 2 for one, value in zip(square, answer, strict=True)]
+        bias, variance = over_all_patterns(LS, setting, problem, chance)
         computed = LS.error(setting, problem)
-        bias = np.array([float(one) for one in total]) - problem.total
-        variance = np.array([float(two - one**2) for one, two in zip(total, square, strict=True)])
         noise = LS.noise(setting)
         assert computed.bias == pytest.approx(bias, rel=1e-9, abs=1e-12)
         assert computed.variance - noise == pytest.approx(variance, rel=1e-9, abs=1e-11 * (1 + noise))

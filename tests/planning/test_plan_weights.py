@@ -254,7 +254,10 @@ def test_a_certificate_with_a_tiny_weight_is_refused_as_such(weight: float) -> N
 
 @pytest.mark.parametrize("weighting", ["balanced", [0.1, 0.7, 1.0, 0.0]])
 def test_a_spec_with_the_least_sensitivity_can_have_weights(weighting: Any) -> None:
-    plan(SPEC.replace(sensitivity=1e-60), weighting=weighting)
+    spec = SPEC.replace(sensitivity=1e-60)
+    made = plan(spec, weighting=weighting)
+    assert made.variance.any()
+    assert made.certificate().check(spec).gap <= 1e-12
 
 
 def test_a_huge_spread_is_planned_or_refused_by_its_name() -> None:
@@ -311,10 +314,24 @@ def test_hostile_weights_in_a_file_get_one_line(tmp_path: Path, text: str, words
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("key", ["scale", "bias_bound"])
+def test_a_scale_or_bound_that_is_not_that_of_the_weights_is_refused(tmp_path: Path, key: str) -> None:
+    document = plan_document(plan(SPEC, weighting=OWN))
+    document["weights"][key] *= 0.9
+    (tmp_path / "plan.json").write_text(json.dumps(document))
+    with pytest.raises(FileError, match="which is not that of its weights"):
+        read_plan(tmp_path / "plan.json")
+
+
 @pytest.mark.parametrize("weights", [[0.25, 0.7, -1.0, 0.0], [0.25, 0.7, 1.5, 0.0], 1.0, 0.0, [0.26, 0.7, 1.0, 0.0]])
 def test_other_weights_in_a_file_are_not_valid(tmp_path: Path, weights: Any) -> None:
     document = plan_document(plan(SPEC, weighting=OWN))
+    records = np.ones(SPEC.count)
+    each = np.broadcast_to(np.asarray(weights, dtype=np.float64), records.shape)
     document["weights"]["each"] = weights
+    if each.any():  # as whoever forges a file would write them
+        forged = Weights(each, records, document["weights"]["width"], 0.0)
+        document["weights"] |= {"scale": forged.scale, "bias_bound": forged.bias_bound}
     (tmp_path / "plan.json").write_text(json.dumps(document))
     spec, certificate = read_plan(tmp_path / "plan.json")
     with pytest.raises(CertificateError, match="violated"):

@@ -13,7 +13,8 @@ from tpmdp import Spec
 from tpmdp.planning.grid_plan import plan_on_grid
 from tpmdp.protocol.masks import Mask, to_words
 from tpmdp.protocol.messages import EVERYONE, decode
-from tpmdp.protocol.party import Early, FreshSecrets, Party, Secrets
+from tpmdp.protocol.party import Early, Party
+from tpmdp.protocol.secrets import FreshSecrets, Secrets
 from tpmdp.protocol.terms import Guarantee, Terms
 
 

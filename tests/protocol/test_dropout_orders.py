@@ -23,9 +23,11 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from tests.protocol.sessions import World
 from tpmdp.protocol import party as party_module
 from tpmdp.protocol.channel import open_sealed, seal
+from tpmdp.protocol.group import to_bits
 from tpmdp.protocol.masks import Mask, mask_key, word_type
 from tpmdp.protocol.messages import EVERYONE, HASH_BYTES, Kind, Message, MessageError, decode, digest_of, encode
-from tpmdp.protocol.party import Early, FreshSecrets, Party, ProtocolError, to_bits
+from tpmdp.protocol.party import Early, Party, ProtocolError
+from tpmdp.protocol.secrets import FreshSecrets
 from tpmdp.protocol.terms import Guarantee
 
 PRIME: Final = 2_147_483_647

@@ -21,8 +21,10 @@ from tpmdp.engines.contract import guarantee_text
 from tpmdp.ledger import Charge, Ledger
 from tpmdp.ledger_secrets import LedgerSecrets
 from tpmdp.protocol.channel import seal
+from tpmdp.protocol.group import to_bits
 from tpmdp.protocol.messages import EVERYONE, HASH_BYTES, Kind, Message, MessageError, decode, digest_of, encode
-from tpmdp.protocol.party import Early, FreshSecrets, Party, ProtocolError, Secrets, to_bits
+from tpmdp.protocol.party import Early, Party, ProtocolError
+from tpmdp.protocol.secrets import FreshSecrets, Secrets
 from tpmdp.protocol.terms import Guarantee, Terms
 
 GUARANTEES: Final[tuple[Guarantee, ...]] = ("computational", "statistical")

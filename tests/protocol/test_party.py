@@ -25,7 +25,8 @@ from tpmdp.protocol.messages import (
     decode,
     encode,
 )
-from tpmdp.protocol.party import Early, FreshSecrets, Party, ProtocolError
+from tpmdp.protocol.party import Early, Party, ProtocolError
+from tpmdp.protocol.secrets import FreshSecrets
 from tpmdp.protocol.terms import Guarantee
 
 GUARANTEES: tuple[Guarantee, ...] = ("computational", "statistical")

@@ -12,7 +12,8 @@ from tpmdp.engines.contract import Outcome, guarantee_text
 from tpmdp.errors import DeadlineError
 from tpmdp.protocol.masks import Mask
 from tpmdp.protocol.messages import EVERYONE, Kind, decode
-from tpmdp.protocol.party import Early, FreshSecrets, Party
+from tpmdp.protocol.party import Early, Party
+from tpmdp.protocol.secrets import FreshSecrets
 from tpmdp.protocol.terms import Terms
 
 

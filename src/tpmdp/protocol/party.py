@@ -13,10 +13,7 @@ submitted to any other attempt stays hidden for ever. docs/theory.md, "Parties t
 from __future__ import annotations
 
 import hashlib
-import os
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -24,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 
 from tpmdp.errors import InputError, TpmdpError
 from tpmdp.protocol.channel import SEAL_BYTES, open_sealed, seal
+from tpmdp.protocol.group import from_bits, to_bits
 from tpmdp.protocol.masks import Mask, apply, expand, from_words, mask_key, word_type
 from tpmdp.protocol.messages import (
     ATTEMPTS_MAX,
@@ -37,10 +35,9 @@ from tpmdp.protocol.messages import (
     encode,
 )
 from tpmdp.protocol.messages import verify as verify_signature
+from tpmdp.protocol.secrets import KEY_BYTES, Secrets, Submitted
 from tpmdp.protocol.terms import Terms
 from tpmdp.validate import IntArray
-
-KEY_BYTES: Final = 32
 
 
 class ProtocolError(TpmdpError):
@@ -49,98 +46,6 @@ class ProtocolError(TpmdpError):
 
 class Early(TpmdpError):
     """A good message that cannot be used yet: deliver it again later."""
-
-
-class Submitted(NamedTuple):
-    """What is needed to take the answer to a submission: the lead receiver's key and the submission's digest."""
-
-    lead_key: bytes
-    digest: bytes
-
-
-class Secrets(Protocol):
-    """Where a party keeps the secrets of its attempts: asked again, it must give the same answer."""
-
-    def key(self, attempt: int) -> bytes:
-        """32 random bytes, the private key of the attempt."""
-
-    def pad(self, attempt: int, other: int, size: int) -> bytes:
-        """Random bytes from the operating system, shared with one neighbour."""
-
-    def forget_pads(self, attempt: int) -> None:
-        """An attempt was given up."""
-
-    def note_submission(self, attempt: int, submitted: Submitted) -> None:
-        """About to submit: the answer may come after a restart, and after later attempts were begun."""
-
-    def submissions(self) -> dict[int, Submitted]:
-        """What was noted, by attempt."""
-
-    def group(self, attempt: int, members: bytes) -> bytes:
-        """At the lead receiver: who is in this attempt; what was said first holds. Nothing asks without saying."""
-
-    def bind(self, attempt: int, transcript: bytes) -> bytes:
-        """The group and keys that masks of this attempt are bound to; what was said first holds."""
-
-    def opening(self, attempt: int) -> int:
-        """The one attempt of the session that is opened; what was said first holds. 0 asks without saying."""
-
-
-class FreshSecrets:
-    """Secrets in memory, for a process that will not be resumed.
-
-    >>> secrets = FreshSecrets()
-    >>> secrets.key(1) == secrets.key(1), secrets.key(1) == secrets.key(2)
-    (True, False)
-    """
-
-    def __init__(self) -> None:
-        self._kept: dict[tuple[int, int], bytes] = {}
-        self._submissions: dict[int, Submitted] = {}
-        self._groups: dict[int, bytes] = {}
-        self._bound: dict[int, bytes] = {}
-        self._opening = 0
-
-    def last_attempt(self) -> int:
-        """The highest attempt begun."""
-        return max((attempt for attempt, other in self._kept if other < 0), default=1)
-
-    def key(self, attempt: int) -> bytes:
-        """The private key of the attempt."""
-        return self._kept.setdefault((attempt, -1), os.urandom(KEY_BYTES))
-
-    def pad(self, attempt: int, other: int, size: int) -> bytes:
-        """The pad shared with a neighbour."""
-        return self._kept.setdefault((attempt, other), os.urandom(size))
-
-    def forget_pads(self, attempt: int) -> None:
-        """An attempt was given up."""
-        for place in [place for place in self._kept if place[0] == attempt and place[1] >= 0]:
-            del self._kept[place]
-
-    def note_submission(self, attempt: int, submitted: Submitted) -> None:
-        """About to submit."""
-        self._submissions[attempt] = submitted
-
-    def submissions(self) -> dict[int, Submitted]:
-        """What was noted."""
-        return dict(self._submissions)
-
-    def group(self, attempt: int, members: bytes) -> bytes:
-        """Who is in this attempt."""
-        return self._groups.setdefault(attempt, members) if members else self._groups.get(attempt, b"")
-
-    def bind(self, attempt: int, transcript: bytes) -> bytes:
-        """What masks are bound to."""
-        return self._bound.setdefault(attempt, transcript)
-
-    def opening(self, attempt: int) -> int:
-        """The attempt that is opened."""
-        self._opening = self._opening or attempt
-        return self._opening
-
-    def __repr__(self) -> str:
-        return "FreshSecrets()"
 
 
 def check_identity(terms: Terms, index: int, identity: Ed25519PrivateKey) -> None:
@@ -175,29 +80,6 @@ class _Attempt:
         return hashlib.sha256(domain + b"".join(self.digests[party] for party in members)).digest()
 
 
-def to_bits(members: Iterable[int], count: int) -> bytes:
-    """A set of parties as a bit each.
-
-    >>> to_bits({0, 9}, 10).hex()
-    '8040'
-    """
-    mask = np.zeros(count, dtype=np.bool_)
-    mask[sorted(members)] = True
-    return np.packbits(mask).tobytes()
-
-
-def from_bits(bits: bytes, count: int) -> frozenset[int]:
-    """The set of parties, from what `to_bits` gave; bits of nobody are refused.
-
-    >>> sorted(from_bits(bytes.fromhex("8040"), 10))
-    [0, 9]
-    """
-    mask = np.unpackbits(np.frombuffer(bits, dtype=np.uint8))
-    if len(bits) != (count + 7) // 8 or mask[count:].any():
-        raise MessageError("a group that names nobody")
-    return frozenset(np.flatnonzero(mask).tolist())
-
-
 class Party:
     """One party in one session. `vector` is what it contributes, noise included, as residues of the grid's word."""
 
@@ -214,7 +96,6 @@ class Party:
         self._agreed: set[int] = set()
         self._seen: dict[tuple[int, int, int, int], bytes] = {}
         self._submitted = secrets.submissions()  # in this life or an earlier one
-        self._newest = attempt  # attempt that the lead receiver spoke of
         self._groups: dict[int, frozenset[int]] = {1: frozenset(range(terms.count))}
         self._attempt = self._new_attempt(attempt)
         self._answered = 0  # the attempt whose answer this party has
@@ -235,6 +116,11 @@ class Party:
     def members(self) -> frozenset[int]:
         """Who is counted in the answer this party has, or in the attempt under way."""
         return self._groups.get(self._answered or self.attempt, frozenset())
+
+    @property
+    def _newest(self) -> int:
+        """The highest attempt that we are in or have heard of."""
+        return max(self.attempt, *self._groups)
 
     @property
     def left_out(self) -> bool:
@@ -485,7 +371,6 @@ class Party:
         opening = self._secrets.opening(0)
         if opening and message.attempt > opening:
             raise ProtocolError(f"{self._name(message)} wants to open a second time: stop")
-        self._newest = max(self._newest, message.attempt)
         self._groups[message.attempt] = members
         if self.index not in members:
             return []  # it went on without us; a later attempt may have us again
@@ -595,7 +480,6 @@ class Party:
     def _advance(self, number: int, members: frozenset[int]) -> list[bytes]:
         given_up = self.attempt
         self._attempt = self._new_attempt(number, members)
-        self._newest = max(self._newest, number)
         self._secrets.forget_pads(given_up)  # not before the new key is kept: a crash must not bring the old one back
         return self._announce()
 

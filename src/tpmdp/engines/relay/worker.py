@@ -17,7 +17,8 @@ from tpmdp.clock import now_s
 from tpmdp.engines.relay.client import Mailbox, drive
 from tpmdp.errors import DeadlineError, TpmdpError
 from tpmdp.protocol.masks import word_type
-from tpmdp.protocol.party import FreshSecrets, Party
+from tpmdp.protocol.party import Party
+from tpmdp.protocol.secrets import FreshSecrets
 from tpmdp.protocol.terms import Terms
 
 _IDLE_S: Final = 300.0  # between ready and go

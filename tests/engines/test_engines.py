@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import tomllib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from tests.protocol.sessions import World
 from tpmdp import InputError, Study
 from tpmdp import run as release
 from tpmdp.engines.contract import Engine, Outcome
+from tpmdp.engines.flower.engine import FlowerEngine
 from tpmdp.engines.ideal import IdealEngine
 from tpmdp.engines.memory import MemoryEngine
 from tpmdp.engines.mpyc.engine import MpycEngine
@@ -23,7 +25,8 @@ from tpmdp.protocol.terms import Guarantee
 from tpmdp.queries.catalogue import EXAMPLES, KINDS
 from tpmdp.table import Table, Text
 
-ENGINES: list[Engine] = [IdealEngine(), MemoryEngine(), RelayEngine(), MpycEngine()]
+FLOWER = FlowerEngine()  # starts its simulation once, for all tests of a process
+ENGINES: list[Engine] = [IdealEngine(), MemoryEngine(), RelayEngine(), MpycEngine(), FLOWER]
 SHAPES: list[tuple[int, int, Any, Guarantee, int]] = [
     (2, 1, "all", "computational", 1),
     (2, 0, [1], "computational", 3),
@@ -32,6 +35,12 @@ SHAPES: list[tuple[int, int, Any, Guarantee, int]] = [
     (5, 2, [0, 4], "computational", 20_000),
     (5, 4, [1, 2, 3], "statistical", 300),
 ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _end_the_simulation() -> Iterator[None]:
+    yield
+    FLOWER.close()
 
 
 @pytest.fixture(params=ENGINES, ids=lambda engine: engine.name)

@@ -97,3 +97,8 @@ def exchange(
             queue.append((recipient, data))
             early += order is None
     return delivered
+
+
+def pads_of(secrets: FreshSecrets) -> set[str]:
+    """The pads that are kept, by name: attempt and neighbour."""
+    return {name for name in secrets._store.names() if name.startswith("pad ")}

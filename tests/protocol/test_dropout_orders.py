@@ -89,13 +89,13 @@ class SymbolSecrets(FreshSecrets):
         self._book, self._index = book, index
 
     def key(self, attempt: int) -> bytes:
-        return self._kept.setdefault((attempt, -1), private_of(self._index, attempt, 0))
+        return self._store.keep(f"key {attempt}", private_of(self._index, attempt, 0))
 
     def pad(self, attempt: int, other: int, size: int) -> bytes:
-        if (attempt, other) not in self._kept:
-            self._kept[attempt, other] = self._book.draw(self._index, other)
-        assert len(self._kept[attempt, other]) == size
-        return self._kept[attempt, other]
+        name = f"pad {attempt} {other}"
+        kept = self._store.keep(name, b"" if name in self._store.names() else self._book.draw(self._index, other))
+        assert len(kept) == size
+        return kept
 
 
 def private_of(index: int, attempt: int, variant: int) -> bytes:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from tests.protocol.sessions import World, exchange
+from tests.protocol.sessions import World, exchange, pads_of
 from tpmdp import InputError
 from tpmdp.engines.contract import guarantee_text
 from tpmdp.ledger import Charge, Ledger
@@ -502,7 +502,7 @@ def settle(net: Net) -> None:
 
 def last_of(secrets: Secrets) -> int:
     assert isinstance(secrets, FreshSecrets)
-    return max((attempt for attempt, other in secrets._kept if other == -1), default=1)
+    return secrets.last_attempt()
 
 
 def step_by_step(world: World, victim: int, crash: int, lost: dict[int, Kind]) -> Net | None:
@@ -620,7 +620,7 @@ def test_self_masks_in_memory_are_forgotten_too() -> None:
     for index in (1, 2):
         secrets = world.secrets[index]
         assert isinstance(secrets, FreshSecrets)
-        assert {place for place in secrets._kept if place[1] >= 0} == {(2, index)}
+        assert pads_of(secrets) == {f"pad 2 {index}"}
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)

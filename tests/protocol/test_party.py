@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.protocol.sessions import World, exchange
+from tests.protocol.sessions import World, exchange, pads_of
 from tpmdp import InputError
 from tpmdp.protocol.masks import from_words, to_words
 from tpmdp.protocol.messages import (
@@ -394,11 +394,11 @@ def test_pads_of_a_given_up_attempt_are_forgotten() -> None:
     exchange(parties, lambda _, data: [] if decode(data).kind == Kind.SUBMIT else [data])
     secrets = world.secrets[0]
     assert isinstance(secrets, FreshSecrets)
-    before = {place for place in secrets._kept if place[1] >= 0}
+    before = pads_of(secrets)
     exchange(parties, first=lambda party: party.retry() if party.index == 1 else [])
     check_outcome(world, parties)
-    assert {attempt for attempt, _ in before} == {1}
-    assert {attempt for attempt, other in secrets._kept if other >= 0} == {2}
+    assert {name.split()[1] for name in before} == {"1"}
+    assert {name.split()[1] for name in pads_of(secrets)} == {"2"}
 
 
 def test_attempts_are_limited() -> None:

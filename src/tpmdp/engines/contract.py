@@ -12,6 +12,7 @@ from typing import Protocol
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tpmdp.protocol.masks import Mask
+from tpmdp.protocol.party import Party
 from tpmdp.protocol.terms import Terms
 from tpmdp.validate import IntArray
 
@@ -37,6 +38,12 @@ class Engine(Protocol):
         self, terms: Terms, identities: Sequence[Ed25519PrivateKey], vectors: Sequence[Mask], deadline_s: float = 60.0
     ) -> Outcome:
         """Carry the session through, or raise within the deadline."""
+
+
+def stuck(lead: Party) -> str:
+    """Why a session does not go on, by its lead receiver."""
+    names = ", ".join(lead.terms.spec.name(party) for party in lead.waiting_for())
+    return f"{names} dropped out in step {lead.step}, and the session cannot go on without: start a new session"
 
 
 def guarantee_text(terms: Terms) -> str:

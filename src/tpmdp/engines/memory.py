@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tpmdp.engines.contract import Outcome, guarantee_text
+from tpmdp.engines.contract import Outcome, guarantee_text, stuck
 from tpmdp.errors import DeadlineError
 from tpmdp.protocol.masks import Mask
 from tpmdp.protocol.messages import EVERYONE, Kind, decode
@@ -57,7 +57,7 @@ class MemoryEngine:
             if early >= len(queue):  # nothing moves any more
                 again = lead.drop_missing()
                 if not again:
-                    raise DeadlineError(_stuck(lead))
+                    raise DeadlineError(stuck(lead))
                 post(lead.index, again)
                 early = 0
             recipient, data = queue.popleft()
@@ -73,8 +73,3 @@ class MemoryEngine:
         receipts = frozenset(party.index for party in parties if party.receipt)
         missing = frozenset(range(terms.count)) - lead.members
         return Outcome(sums, receipts, tuple(sent), guarantee_text(terms), missing)
-
-
-def _stuck(lead: Party) -> str:
-    names = ", ".join(lead.terms.spec.name(party) for party in lead.waiting_for())
-    return f"{names} dropped out in step {lead.step}, and the session cannot go on without: start a new session"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import MutableMapping
 from typing import Final, NamedTuple, Protocol
 
 KEY_BYTES: Final = 32
+_OPENED: Final = "opened"
 
 
 class Submitted(NamedTuple):
@@ -43,7 +45,103 @@ class Secrets(Protocol):
         """The one attempt of the session that is opened; what was said first holds. 0 asks without saying."""
 
 
-class FreshSecrets:
+class Store(Protocol):
+    """Named bytes of one session, where the first to say something under a name is right."""
+
+    def keep(self, name: str, value: bytes) -> bytes:
+        """Keep the value unless there is one by that name; returns what is kept."""
+
+    def names(self) -> list[str]:
+        """What there is."""
+
+    def discard(self, names: list[str]) -> None:
+        """Erase what is of no use any more."""
+
+
+class MappingStore:
+    """A store in whatever behaves like a dictionary: gone when that is gone.
+
+    >>> store = MappingStore({})
+    >>> store.keep("a", b"1"), store.keep("a", b"2"), store.names()
+    (b'1', b'1', ['a'])
+    """
+
+    def __init__(self, mapping: MutableMapping[str, bytes]) -> None:
+        self._mapping = mapping
+
+    def keep(self, name: str, value: bytes) -> bytes:
+        """Keep the value unless there is one by that name."""
+        return self._mapping.setdefault(name, value)
+
+    def names(self) -> list[str]:
+        """What there is."""
+        return list(self._mapping)
+
+    def discard(self, names: list[str]) -> None:
+        """Erase."""
+        for name in names:
+            del self._mapping[name]
+
+
+class StoredSecrets:
+    """Secrets of a session's attempts in a store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def last_attempt(self) -> int:
+        """The highest attempt begun."""
+        return max(
+            (int(name.removeprefix("key ")) for name in self._store.names() if name.startswith("key ")), default=1
+        )
+
+    def key(self, attempt: int) -> bytes:
+        """The private key of the attempt."""
+        return self._store.keep(f"key {attempt}", os.urandom(KEY_BYTES))
+
+    def pad(self, attempt: int, other: int, size: int) -> bytes:
+        """The pad shared with a neighbour."""
+        return self._store.keep(f"pad {attempt} {other}", os.urandom(size))
+
+    def forget_pads(self, attempt: int) -> None:
+        """An attempt was given up."""
+        self._store.discard([name for name in self._store.names() if name.startswith(f"pad {attempt} ")])
+
+    def note_submission(self, attempt: int, submitted: Submitted) -> None:
+        """About to submit: kept before the message leaves."""
+        self._store.keep(f"submitted {attempt}", submitted.lead_key + submitted.digest)
+
+    def submissions(self) -> dict[int, Submitted]:
+        """What was noted, by attempt."""
+        found = {}
+        for name in self._store.names():
+            if name.startswith("submitted "):
+                value = self._store.keep(name, b"")
+                found[int(name.removeprefix("submitted "))] = Submitted(value[:KEY_BYTES], value[KEY_BYTES:])
+        return found
+
+    def group(self, attempt: int, members: bytes) -> bytes:
+        """At the lead receiver: who is in this attempt, kept before it is said."""
+        name = f"group {attempt}"
+        if not members and name not in self._store.names():
+            return b""
+        return self._store.keep(name, members)
+
+    def bind(self, attempt: int, transcript: bytes) -> bytes:
+        """What masks of this attempt are bound to, for all processes of this party and for ever."""
+        return self._store.keep(f"bound {attempt}", transcript)
+
+    def opening(self, attempt: int) -> int:
+        """The one attempt that is opened, kept before anything of it is revealed."""
+        if not attempt and _OPENED not in self._store.names():
+            return 0
+        return int.from_bytes(self._store.keep(_OPENED, attempt.to_bytes(4, "big")), "big")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+
+class FreshSecrets(StoredSecrets):
     """Secrets in memory, for a process that will not be resumed.
 
     >>> secrets = FreshSecrets()
@@ -52,49 +150,4 @@ class FreshSecrets:
     """
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[int, int], bytes] = {}
-        self._submissions: dict[int, Submitted] = {}
-        self._groups: dict[int, bytes] = {}
-        self._bound: dict[int, bytes] = {}
-        self._opening = 0
-
-    def last_attempt(self) -> int:
-        """The highest attempt begun."""
-        return max((attempt for attempt, other in self._kept if other < 0), default=1)
-
-    def key(self, attempt: int) -> bytes:
-        """The private key of the attempt."""
-        return self._kept.setdefault((attempt, -1), os.urandom(KEY_BYTES))
-
-    def pad(self, attempt: int, other: int, size: int) -> bytes:
-        """The pad shared with a neighbour."""
-        return self._kept.setdefault((attempt, other), os.urandom(size))
-
-    def forget_pads(self, attempt: int) -> None:
-        """An attempt was given up."""
-        for place in [place for place in self._kept if place[0] == attempt and place[1] >= 0]:
-            del self._kept[place]
-
-    def note_submission(self, attempt: int, submitted: Submitted) -> None:
-        """About to submit."""
-        self._submissions[attempt] = submitted
-
-    def submissions(self) -> dict[int, Submitted]:
-        """What was noted."""
-        return dict(self._submissions)
-
-    def group(self, attempt: int, members: bytes) -> bytes:
-        """Who is in this attempt."""
-        return self._groups.setdefault(attempt, members) if members else self._groups.get(attempt, b"")
-
-    def bind(self, attempt: int, transcript: bytes) -> bytes:
-        """What masks are bound to."""
-        return self._bound.setdefault(attempt, transcript)
-
-    def opening(self, attempt: int) -> int:
-        """The attempt that is opened."""
-        self._opening = self._opening or attempt
-        return self._opening
-
-    def __repr__(self) -> str:
-        return "FreshSecrets()"
+        super().__init__(MappingStore({}))

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tpmdp.child import python_command, python_environment
 from tpmdp.engines.contract import Outcome, guarantee_text
+from tpmdp.engines.process import START_S, Process
 from tpmdp.engines.relay.client import RelayError
 from tpmdp.errors import DeadlineError
 from tpmdp.protocol.masks import Mask
 from tpmdp.protocol.terms import Terms
 from tpmdp.validate import IntArray
 
-_START_S: Final = 60.0  # for processes to come up on a busy machine
 _SERVE: Final = (
     "import sys; from pathlib import Path; from tpmdp.engines.relay.server import RelaySettings, serve; "
     "serve('127.0.0.1', int(sys.argv[2]), Path(sys.argv[1]), RelaySettings(), None, None, "
@@ -31,63 +28,10 @@ _SERVE: Final = (
 )
 
 
-class _Process:
-    """A Python process that speaks lines; it never outlives us and never keeps us waiting longer than told."""
-
-    def __init__(self, *arguments: str) -> None:
-        self._process = subprocess.Popen(  # noqa: S603
-            python_command(*arguments),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=python_environment(),
-        )
-        self._writers: list[threading.Thread] = []
-
-    def write(self, *parts: bytes) -> None:
-        """Hand over bytes without waiting for the process to take them."""
-        writer = threading.Thread(target=_write, args=(self._process.stdin, parts))
-        writer.start()
-        self._writers.append(writer)
-
-    def line(self, seconds: float = _START_S) -> bytes:
-        """Its next line, or nothing if it ends or takes too long."""
-        assert self._process.stdout is not None
-        timer = threading.Timer(seconds, self._process.kill)
-        timer.start()
-        try:
-            return self._process.stdout.readline()
-        finally:
-            timer.cancel()
-
-    def read(self, size: int) -> bytes:
-        """So many bytes after a line."""
-        assert self._process.stdout is not None
-        return self._process.stdout.read(size)
-
-    def stop(self) -> None:
-        """End it."""
-        self._process.kill()
-        self._process.wait()
-        for writer in self._writers:
-            writer.join()
-        for stream in (self._process.stdin, self._process.stdout):
-            with suppress(OSError):
-                assert stream is not None
-                stream.close()
-
-
-def _write(stream: IO[bytes], parts: tuple[bytes, ...]) -> None:
-    with suppress(OSError):  # the process is gone; whoever reads from it finds out
-        for part in parts:
-            stream.write(part)
-        stream.flush()
-
-
 @contextmanager
 def relay_process(store: Path, port: int = 0) -> Iterator[str]:
     """A relay on loopback in its own process; yields its address."""
-    process = _Process("-c", _SERVE, str(store), str(port))
+    process = Process("-c", _SERVE, str(store), str(port))
     try:
         line = process.line()
         if not line.startswith(b"http"):
@@ -121,7 +65,7 @@ class RelayEngine:
             url = stack.enter_context(relay_process(folder / "relay.sqlite"))
             workers = []
             for index in range(terms.count):
-                worker = _Process("-m", self._module)
+                worker = Process("-m", self._module)
                 stack.callback(worker.stop)
                 task = _task(terms, index, identities[index], url, deadline_s, self._patience_s)
                 worker.write(task, vectors[index].tobytes())
@@ -134,11 +78,11 @@ class RelayEngine:
             began = time.monotonic()
             for worker in workers:
                 worker.write(b"go\n")
-            lead = _collect(workers[terms.lead], terms, deadline_s + _START_S)
+            lead = _collect(workers[terms.lead], terms, deadline_s + START_S)
             members = frozenset(lead[0]["members"])
             told = {terms.lead: lead}
             for index in sorted(members - {terms.lead}):
-                told[index] = _collect(workers[index], terms, deadline_s + _START_S)
+                told[index] = _collect(workers[index], terms, deadline_s + START_S)
             self.seconds = time.monotonic() - began
             self.told = [told[index][0] for index in sorted(told)]
         sums = {index: sums for index, (_, sums) in sorted(told.items()) if sums is not None}
@@ -162,7 +106,7 @@ def _task(
     return json.dumps(task).encode() + b"\n"
 
 
-def _collect(worker: _Process, terms: Terms, seconds: float) -> tuple[dict[str, Any], IntArray | None]:
+def _collect(worker: Process, terms: Terms, seconds: float) -> tuple[dict[str, Any], IntArray | None]:
     line = json.loads(worker.line(seconds) or b'{"error": "a party was lost: run again", "kind": "RelayError"}')
     if "error" in line:
         raise (DeadlineError if line["kind"] == "DeadlineError" else RelayError)(line["error"])

@@ -1,0 +1,83 @@
+"""Where protocol messages wait for their recipients; parties in this process get theirs at once.
+
+Whoever runs it sees headers, public keys, signatures and ciphertext. It knows nothing of Flower.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from tpmdp.engines.flower.desk import mark
+from tpmdp.protocol.messages import EVERYONE, Kind, MessageError, decode
+from tpmdp.protocol.party import Early, Party
+from tpmdp.protocol.terms import Terms
+
+
+class Switch:
+    """The messages of one session on their way. `here` are parties in this process."""
+
+    def __init__(self, terms: Terms, here: Mapping[int, Party]) -> None:
+        self._terms, self._here = terms, dict(here)
+        self._waiting: dict[int, list[bytes]] = {}
+        self._early: list[tuple[int, bytes]] = []
+        self._known: set[bytes] = set()
+        self.bytes_sent = [0] * terms.count
+
+    def start(self) -> None:
+        """The first messages of the parties in this process."""
+        for party in self._here.values():
+            self.post(party.start())
+
+    def post(self, messages: Iterable[bytes], sender: int | None = None) -> None:
+        """Take messages in; `sender` is who brought them from outside, if known. A second copy is dropped."""
+        queue = [(data, sender) for data in messages]
+        while queue:
+            data, claimed = queue.pop(0)
+            try:
+                message = decode(data)
+            except MessageError:
+                continue
+            wrong = message.session != self._terms.session or message.sender >= self._terms.count
+            if wrong or claimed not in (None, message.sender) or mark(data) in self._known:
+                continue
+            self._known.add(mark(data))
+            self.bytes_sent[message.sender] += len(data)
+            for other in self._recipients(message.kind, message.sender, message.recipient):
+                if other in self._here:
+                    queue += [(answer, None) for answer in self._hand_over(other, data)]
+                else:
+                    self._waiting.setdefault(other, []).append(data)
+
+    def _recipients(self, kind: Kind, sender: int, recipient: int) -> list[int]:
+        if kind == Kind.AGREE:  # the others have it from the signed key
+            return [self._terms.lead] if sender != self._terms.lead else []
+        if recipient == EVERYONE:
+            return [other for other in range(self._terms.count) if other != sender]
+        return [recipient] if recipient < self._terms.count else []
+
+    def _hand_over(self, index: int, data: bytes) -> list[bytes]:
+        party = self._here[index]
+        try:
+            sent = party.receive(data)
+        except MessageError:
+            return []
+        except Early:
+            self._early.append((index, data))
+            return []
+        return sent + self._again()
+
+    def _again(self) -> list[bytes]:
+        """What came too early may be of use now."""
+        early, self._early = self._early, []
+        sent: list[bytes] = []
+        for index, data in early:
+            sent += self._hand_over(index, data)
+        return sent
+
+    def take(self, index: int) -> list[bytes]:
+        """The messages that wait for a party."""
+        return self._waiting.pop(index, [])
+
+    def waiting(self) -> set[int]:
+        """For whom messages wait."""
+        return set(self._waiting)

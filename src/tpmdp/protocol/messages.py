@@ -46,6 +46,9 @@ class Kind(IntEnum):
     REVEAL = 9  # My self-mask, for the lead receiver. Body: sealed seed, or words in statistical mode
 
 
+_KINDS: Final = frozenset(Kind)
+
+
 class MessageError(TpmdpError):
     """Bytes that are no message of this session, or not from whom they say. Anybody can send those; drop them."""
 
@@ -124,7 +127,7 @@ def decode(data: bytes) -> Message:
         raise MessageError("not a tpmdp message of version 1")
     if length != len(data) - OVERHEAD:
         raise MessageError(f"a message of {len(data)} bytes says its body has {length}")
-    if kind not in set(Kind):
+    if kind not in _KINDS:
         raise MessageError(f"message kind {kind} is unknown")
     if sender >= PARTIES_MAX or (recipient >= PARTIES_MAX and recipient != EVERYONE) or attempt > ATTEMPTS_MAX:
         raise MessageError("sender, recipient or attempt is out of range")

@@ -385,15 +385,16 @@ class Party:
         """All of the group have submitted: reveal our own mask, once in a session and for this attempt only."""
         del digest
         attempt = self._attempt
-        if message.attempt > attempt.number or not attempt.submitted:
+        if message.attempt > attempt.number or message.attempt not in self._submitted:
             raise Early("to be opened before our submission")
         if message.attempt < self._newest:
             return []
-        if message.body != self._submitted_in(message).digest:
+        submitted = self._submitted_in(message)  # perhaps in an earlier life: we may not have the others' keys again
+        if message.body != submitted.digest:
             raise ProtocolError(f"{self._name(message)} counted something that we did not submit: stop")
         if self._secrets.opening(attempt.number) != attempt.number:
             raise ProtocolError(f"{self._name(message)} wants to open a second time: stop")
-        return [self._sealed(Kind.REVEAL, self.terms.lead, self._own_mask())]
+        return [self._sealed(Kind.REVEAL, self.terms.lead, self._own_mask(), submitted.lead_key)]
 
     def _on_reveal(self, message: Message, digest: bytes) -> list[bytes]:
         del digest
@@ -597,10 +598,10 @@ class Party:
     def _message(self, kind: Kind, recipient: int, body: bytes, attempt: int | None = None) -> bytes:
         return encode(self._envelope(kind, recipient, body, attempt), self._identity)
 
-    def _sealed(self, kind: Kind, recipient: int, content: bytes) -> bytes:
+    def _sealed(self, kind: Kind, recipient: int, content: bytes, key: bytes = b"") -> bytes:
         envelope = self._envelope(kind, recipient, b"", None)
         try:
-            sealed = seal(self._attempt.own, self._attempt.keys[recipient], envelope, content)
+            sealed = seal(self._attempt.own, key or self._attempt.keys[recipient], envelope, content)
         except MessageError as error:
             raise ProtocolError(f"{self.terms.spec.name(recipient)}: {error}, stop") from None
         return encode(sealed, self._identity)

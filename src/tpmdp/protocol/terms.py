@@ -155,6 +155,10 @@ class Terms:
 
     def canonical(self) -> str:
         """One text for equal terms: sorted keys, floats in hexadecimal."""
+        return self._canonical
+
+    @cached_property
+    def _canonical(self) -> str:
         spec = self.spec
         document = {
             "label": self.label,

@@ -1,0 +1,30 @@
+"""Federated learning on Flower with personal budgets and a collusion threshold: `pip install 'tpmdp[flower]'`.
+
+Client: `ClientApp(mods=[private_mod()])`. Server: `PrivateStrategy(...).start(grid, arrays, num_rounds)`.
+docs/flower.md goes from a plain Flower app to a private one.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from tpmdp.errors import MissingDependencyError
+
+if find_spec("flwr") is None:
+    raise MissingDependencyError("flwr", "flower", "to train on Flower")
+
+from tpmdp.flower.mod import private_mod
+from tpmdp.flower.own import Own, read_own, read_peers
+from tpmdp.flower.simulated import Budget, simulated_clients
+from tpmdp.flower.strategy import PrivateStrategy, RoundReport
+
+__all__ = [
+    "Budget",
+    "Own",
+    "PrivateStrategy",
+    "RoundReport",
+    "private_mod",
+    "read_own",
+    "read_peers",
+    "simulated_clients",
+]

@@ -1,0 +1,253 @@
+"""The client's side: a Flower mod that lets nothing leave but protocol messages.
+
+It stands between the server and an ordinary client app. The app trains as always; its model is turned into an update,
+clipped, put on the grid, given its share of noise, charged to the client's own ledger and masked. Metrics, counts and
+errors of the app stay here. Messages that are not ours are refused: no server can ask around the mod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from logging import INFO, WARNING
+from pathlib import Path
+from typing import Final, cast
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
+from flwr.clientapp.typing import ClientAppCallable, Mod
+from flwr.common import log
+
+from tpmdp.engines.flower.desk import mark, replay, unsent
+from tpmdp.engines.flower.wire import RECORD, Value, bytes_of, fields_of, pack, record_of, unpack, unpack_text
+from tpmdp.errors import InputError, TpmdpError
+from tpmdp.flower.contribution import contribution, update_of
+from tpmdp.flower.own import NODE_KEY, Own, read_own
+from tpmdp.flower.rounds import Ask
+from tpmdp.ledger import Ledger, LedgerError
+from tpmdp.ledger_secrets import LedgerSecrets
+from tpmdp.protocol.masks import Mask, word_type
+from tpmdp.protocol.messages import Kind, MessageError, decode
+from tpmdp.protocol.party import Party
+from tpmdp.protocol.secrets import FreshSecrets, MappingStore, StoredSecrets
+from tpmdp.protocol.terms import Terms
+from tpmdp.release import charge_of, noise_source, noisy_vector
+from tpmdp.validate import FloatArray
+
+STATE: Final = "tpmdp"  # in the client's own context, which Flower keeps between messages
+EXAMPLES: Final = "num-examples"
+REFUSED: Final = 403
+_SESSIONS_MAX: Final = 4  # remembered at a time
+_FIRST_KEY: Final = "key 1"
+
+
+def private_mod(party: Callable[[Context], Own] | None = None, evaluate: bool = False) -> Mod:
+    """A mod for `ClientApp(mods=[private_mod()])`; put it first.
+
+    Settings come from the file that the node configuration names (`tpmdp-party="/srv/hospital.toml"`), or from `party`.
+    `evaluate` lets plain evaluation messages through: what the app answers to them is then NOT private.
+
+    >>> from flwr.clientapp import ClientApp
+    >>> app = ClientApp(mods=[private_mod()])
+    """
+    find = party or _party_of_node
+
+    def mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        if evaluate and message.metadata.message_type.startswith("evaluate") and RECORD not in message.content:
+            return call_next(message, context)
+        try:
+            fields = fields_of(message.content)
+        except MessageError as error:
+            reason = f"this client answers a private training only ({error}): use tpmdp.flower.PrivateStrategy"
+            return Message(Error(REFUSED, reason), reply_to=message)
+        try:
+            told = _Desk(find(context), message, context, call_next).answer(fields)
+        except TpmdpError as error:
+            told = {"problem": _logged(error)}
+        return Message(record_of(told), reply_to=message)
+
+    return mod
+
+
+def _party_of_node(context: Context) -> Own:
+    path = context.node_config.get(NODE_KEY)
+    if not isinstance(path, str):
+        remedy = f"start the SuperNode with --node-config '{NODE_KEY}=\"/path/to/client.toml\"'"
+        raise InputError("node configuration", "(none)", f"has no {NODE_KEY}", remedy)
+    return read_own(Path(path))
+
+
+def _logged(error: TpmdpError) -> str:
+    """One line for our own log and for the server; names fields and rules, never data."""
+    log(WARNING, "tpmdp: %s", error)
+    return str(error)
+
+
+class TrainingError(TpmdpError):
+    """The app failed, or gave no model; what it said stays on this machine."""
+
+
+class _Memory:
+    """What a client remembers between messages, beside its ledger: messages of others, and keys not used yet."""
+
+    def __init__(self, context: Context) -> None:
+        self._record = cast(ConfigRecord, context.state.setdefault(STATE, ConfigRecord()))
+
+    def read(self, what: str, session: bytes) -> bytes:
+        return cast(bytes, self._record.get(f"{what} {session.hex()}", b""))
+
+    def listed(self, what: str, session: bytes) -> list[bytes]:
+        return list(cast(list[bytes], self._record.get(f"{what} {session.hex()}", [])))
+
+    def write(self, what: str, session: bytes, value: bytes | list[bytes]) -> None:
+        self._record[f"{what} {session.hex()}"] = value
+
+    def sessions(self) -> list[bytes]:
+        """Those with terms, oldest first."""
+        names = [name.split() for name in self._record]
+        return [bytes.fromhex(parts[1]) for parts in names if parts[0] == "terms"]
+
+    def forget(self, session: bytes) -> None:
+        for name in [name for name in self._record if name.endswith(f" {session.hex()}")]:
+            del self._record[name]
+
+
+class _Desk:
+    """One message at a client."""
+
+    def __init__(self, own: Own, message: Message, context: Context, call_next: ClientAppCallable) -> None:
+        self._own, self._message, self._context, self._call_next = own, message, context, call_next
+        self._memory = _Memory(context)
+
+    def answer(self, fields: dict[str, Value]) -> dict[str, Value]:
+        """Everything the server may know."""
+        own = self._own
+        with own.open_ledger() as ledger:
+            if fields.get("enrol") is True:
+                client = own.client()
+                known: dict[str, Value] = {"name": client.name, "key": client.key, "epsilon": client.epsilon}
+                return {**known, "delta": client.delta, "threshold": client.threshold, "ready": own.is_ready(ledger)}
+            arrived = self._sorted(unpack(bytes_of(fields, "inbox") or b"-"))
+            train = bytes_of(fields, "train")
+            out: list[bytes] = []
+            problems: list[str] = []
+            for session in self._memory.sessions():
+                try:
+                    out += self._go_on(session, arrived.get(session, []), train == session, ledger)
+                except TpmdpError as error:  # of this session; others go on
+                    problems.append(_logged(error))
+            if train and train not in self._memory.sessions() and ledger.status(train) == "unknown":
+                problems.append(_logged(MessageError("asked to train for terms that this client does not know")))
+            if bytes_of(fields, "terms"):
+                try:
+                    out += self._offered(unpack_text(bytes_of(fields, "terms")))
+                except TpmdpError as error:
+                    problems.append(_logged(error))
+            told: dict[str, Value] = {"outbox": pack(out), "problem": "; ".join(problems)[:1000]}
+            return {**told, "ready": own.is_ready(ledger)} if train else told
+
+    def _sorted(self, messages: list[bytes]) -> dict[bytes, list[bytes]]:
+        found: dict[bytes, list[bytes]] = {}
+        for data in messages:
+            try:
+                found.setdefault(decode(data).session, []).append(data)
+            except MessageError:
+                continue
+        return found
+
+    def _offered(self, text: str) -> list[bytes]:
+        """Terms of a round to come: checked against our own settings, and answered with a signed key. No cost yet."""
+        terms = Terms.parse(text)
+        index, _ = self._own.check(terms)
+        session, memory = terms.session, self._memory
+        if session not in memory.sessions():
+            for old in memory.sessions()[: 1 - _SESSIONS_MAX]:
+                memory.forget(old)
+            memory.write("terms", session, text.encode())
+            memory.write("key", session, FreshSecrets().key(1))
+        secrets = StoredSecrets(MappingStore({_FIRST_KEY: memory.read("key", session)}))
+        nothing = np.zeros(terms.grid.dimension, dtype=word_type(terms.grid.word))
+        out = Party(terms, index, self._own.identity, nothing, secrets).start()
+        memory.write("sent", session, [mark(data) for data in out])
+        return out
+
+    def _go_on(self, session: bytes, arrived: list[bytes], train: bool, ledger: Ledger) -> list[bytes]:
+        """A session that we have agreed to; nothing of it before we have trained for it."""
+        memory = self._memory
+        inbox = memory.listed("inbox", session) + arrived
+        status = ledger.status(session)
+        if status == "settled" or (not arrived and not train):
+            return []
+        if status == "unknown" and not train:
+            memory.write("inbox", session, inbox)
+            return []
+        terms = Terms.parse(memory.read("terms", session).decode())
+        index = terms.roster.index(self._own.public_key)  # checked when they were offered
+        vector = self._vector(terms, index, ledger)
+        secrets = LedgerSecrets(ledger, session)
+        party = Party(terms, index, self._own.identity, vector, secrets, secrets.last_attempt())
+        out, kept = replay(party, inbox)
+        sent = memory.listed("sent", session)
+        out = unsent(out, sent)
+        if party.receipt:
+            ledger.settle(session, "receipt", {})
+            memory.forget(session)
+            return out
+        if secrets.last_attempt() in secrets.submissions():  # of the others' messages only groups are of use now
+            kept = [data for data in kept if decode(data).kind == Kind.GROUP]
+        memory.write("inbox", session, kept)
+        memory.write("sent", session, sent + [mark(data) for data in out])
+        return out
+
+    def _vector(self, terms: Terms, index: int, ledger: Ledger) -> Mask:
+        """What we contribute, noise included: fixed and charged once, before anything made from it leaves."""
+        session = terms.session
+        if ledger.status(session) == "unknown":
+            ask, charge = Ask.parse(terms.query), charge_of(terms, index)
+            ledger.check_room(session, terms.label, charge)
+            update, share = self._train(ask)
+            encoded = terms.grid.encode(
+                contribution(update, ask.clip, ask.weights[index], share), float(terms.bounds[index])
+            )
+            noisy = noisy_vector(terms, index, encoded, noise_source(terms))
+            private = {
+                "plan": terms.plan_hash,
+                "vector": noisy.tobytes(),
+                _FIRST_KEY: self._memory.read("key", session),
+            }
+            kept = ledger.reserve(session, terms.label, charge, ledger.unit, private).private
+            log(INFO, "tpmdp: %s takes part in %s, epsilon %g", self._own.name, terms.label, charge.epsilon)
+        else:
+            kept = ledger.kept(session)
+        if kept.get("plan") != terms.plan_hash or "vector" not in kept:
+            raise LedgerError(f"session {session.hex()[:16]}", "was begun with another plan", "start a new session")
+        return np.frombuffer(kept["vector"], dtype=word_type(terms.grid.word))
+
+    def _train(self, ask: Ask) -> tuple[FloatArray, float | None]:
+        """The app's update and its share of examples."""
+        before = _only_arrays(self._message.content, "the server's message")
+        arrays = before.to_numpy_ndarrays()
+        del self._message.content[RECORD]
+        try:
+            reply = self._call_next(self._message, self._context)
+        except Exception as error:
+            log(WARNING, "tpmdp: the client app failed: %r", error)
+            raise TrainingError("the client app failed: its own log says why") from None
+        if reply.has_error():
+            raise TrainingError("the client app failed: its own log says why")
+        after = _only_arrays(reply.content, "the client app's reply")
+        if set(after) != set(before):
+            raise TrainingError("the client app's reply has other arrays than the model it was given")
+        update = update_of(arrays, [after[name].numpy() for name in before])
+        if not ask.counted:
+            return update, None
+        found = [record[EXAMPLES] for record in reply.content.metric_records.values() if EXAMPLES in record]
+        if len(found) != 1 or not isinstance(found[0], int | float) or not found[0] >= 0:
+            raise TrainingError(f"the client app's reply has no {EXAMPLES}: add it to its MetricRecord")
+        return update, float(found[0]) / ask.examples
+
+
+def _only_arrays(content: RecordDict, where: str) -> ArrayRecord:
+    records = list(content.array_records.values())
+    if len(records) != 1:
+        raise TrainingError(f"{where} has {len(records)} array records, and must have one")
+    return records[0]

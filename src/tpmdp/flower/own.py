@@ -1,0 +1,187 @@
+"""A client's own side: who it is, its budget, its ledger, and whom it is willing to train with.
+
+All of this comes from a file of the client's own, never from the server:
+
+    name = "hospital"
+    key = "hospital.key"          # made by: tpmdp keygen hospital
+    ledger = "hospital.ledger"    # made by: tpmdp ledger create hospital.ledger --party hospital ...
+    epsilon = 4.0                 # for all rounds together
+    delta = 1e-5
+    rounds = 20                   # the budget is spread evenly over so many
+    threshold = 2                 # so many may collude, the server among them
+    peers = "peers.toml"          # names and public keys of the server and all clients; or "any"
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from tpmdp import plain
+from tpmdp.calibration import calibrate, mu_at
+from tpmdp.composition import epsilon_of
+from tpmdp.errors import FileError, InputError
+from tpmdp.files import readable
+from tpmdp.flower.contribution import bound, diameter
+from tpmdp.flower.rounds import SERVER, Ask, Client
+from tpmdp.identity import check_name, parse_public, read_key
+from tpmdp.ledger import Charge, Ledger, OverspendError
+from tpmdp.protocol.terms import Terms
+
+ANY: Final = "any"
+NODE_KEY: Final = "tpmdp-party"  # in the node configuration of Flower: the path of the client's file
+ROUNDS_MAX: Final = 1_000_000
+_SIZE_MAX: Final = 1 << 20
+_LESS: Final = 1 - 1e-9  # so that all rounds fit the whole budget, whatever is rounded up on the way
+_REQUIRED: Final = ("name", "key", "ledger", "epsilon", "delta", "rounds", "threshold", "peers")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Own:
+    """One client's own settings. `peers` are public keys by name; None takes whomever the server names."""
+
+    name: str
+    identity: Ed25519PrivateKey
+    ledger: Path
+    epsilon: float
+    delta: float
+    rounds: int
+    threshold: int
+    peers: Mapping[str, bytes] | None
+
+    def __post_init__(self) -> None:
+        check_name("name", self.name)
+        if self.name == SERVER:
+            raise InputError("name", self.name, "is the server's", "choose another name")
+        for field in ("epsilon", "delta"):
+            object.__setattr__(self, field, plain.number(field, getattr(self, field)))
+        calibrate(self.epsilon, self.delta)  # says what is wrong with them
+        plain.whole("rounds", self.rounds, 1, ROUNDS_MAX)
+        plain.whole("threshold", self.threshold, 1, ROUNDS_MAX)
+
+    def __repr__(self) -> str:
+        return f"Own({self.name})"
+
+    @property
+    def public_key(self) -> bytes:
+        """What others know this client by."""
+        return self.identity.public_key().public_bytes_raw()
+
+    @cached_property
+    def round_mu(self) -> float:
+        """What one round may cost: all of them together cost the whole budget, exactly composed."""
+        if math.isinf(self.epsilon):
+            return math.inf
+        return float(mu_at(calibrate(self.epsilon, self.delta))) / math.sqrt(self.rounds)
+
+    @cached_property
+    def round_epsilon(self) -> float:
+        """The same at the client's delta."""
+        return math.inf if math.isinf(self.round_mu) else float(epsilon_of(self.round_mu, self.delta)) * _LESS
+
+    def client(self) -> Client:
+        """What the server may know."""
+        return Client(self.name, self.public_key, self.round_epsilon, self.delta, self.threshold)
+
+    def open_ledger(self) -> Ledger:
+        """This client's ledger; its owner must be the client."""
+        ledger = Ledger.open(self.ledger)
+        if ledger.party != self.name:
+            ledger.close()
+            raise FileError(self.ledger, f"is the ledger of {ledger.party}", f"use that of {self.name}")
+        return ledger
+
+    def is_ready(self, ledger: Ledger) -> bool:
+        """Whether the ledger has room for one more round."""
+        if math.isinf(self.round_mu):
+            return True
+        try:
+            ledger.check_room(os.urandom(32), "one more round", Charge(self.round_mu * _LESS, 0.0, 0.0, 0.0))
+        except OverspendError:
+            return False
+        return True
+
+    def check(self, terms: Terms) -> tuple[int, Ask]:
+        """This client's place, and what is asked, if it may sign; refuses what its own settings do not allow."""
+        if self.public_key not in terms.roster:
+            raise InputError("terms", "(roster)", f"do not list the key of {self.name}", "enrol again")
+        index = terms.roster.index(self.public_key)
+        spec, name, remedy = terms.spec, terms.spec.name(index), "do not take part; ask for a correct plan"
+        if name != self.name:
+            raise InputError("terms", name, f"name {self.name} otherwise", remedy)
+        epsilon, delta = float(spec.epsilon[index]), float(spec.delta[index])
+        if epsilon > self.round_epsilon or delta > self.delta:
+            rule = f"is more than {self.name} allows in a round ({self.round_epsilon:g}, {self.delta:g})"
+            raise InputError("budget", f"({epsilon:g}, {delta:g})", rule, remedy)
+        colluders = int(np.broadcast_to(spec.threshold, (terms.count,))[index]) - terms.tolerate
+        if colluders < self.threshold:
+            rule = f"is less than {self.name} asks for ({self.threshold})"
+            raise InputError("threshold", colluders, rule, "raise the threshold of the training")
+        ask = Ask.parse(terms.query)
+        if len(ask.weights) != terms.count:
+            raise InputError("weights", len(ask.weights), f"must be {terms.count}, one a party", remedy)
+        weight = ask.weights[index]
+        if float(spec.sensitivity[index]) < diameter(ask.clip, weight):
+            raise InputError("sensitivity", float(spec.sensitivity[index]), "is less than clipped updates have", remedy)
+        if float(terms.bounds[index]) < bound(ask.clip, weight, ask.counted):
+            raise InputError("bound", float(terms.bounds[index]), "is less than clipped updates reach", remedy)
+        self._check_peers(terms)
+        terms.check(index)
+        return index, ask
+
+    def _check_peers(self, terms: Terms) -> None:
+        if self.peers is None:
+            return
+        for index, key in enumerate(terms.roster):
+            name = terms.spec.name(index)
+            if key != self.public_key and self.peers.get(name) != key:
+                rule = f"is not a peer of {self.name} with this public key"
+                raise InputError("roster", name, rule, "add it to the peers file if it should be")
+
+
+def read_own(path: Path) -> Own:
+    """A client's settings from its file; paths in it are relative to its folder.
+
+    >>> read_own(Path("no.toml"))
+    Traceback (most recent call last):
+        ...
+    tpmdp.errors.FileError: no.toml does not exist: check the path
+    """
+    table, folder = _read(path), path.parent
+    plain.check_keys(str(path), table, _REQUIRED, ())
+    for field in ("key", "ledger", "peers"):
+        plain.title(field, table[field])
+    peers = None if table["peers"] == ANY else read_peers(folder / table["peers"])
+    identity = read_key(folder / table["key"])
+    fields = {field: table[field] for field in ("name", "epsilon", "delta", "rounds", "threshold")}
+    return Own(identity=identity, ledger=folder / table["ledger"], peers=peers, **fields)
+
+
+def read_peers(path: Path) -> dict[str, bytes]:
+    """Public keys by name, as `tpmdp keygen` prints them: `hospital = "ed25519:..."`, one a line."""
+    return dict(_peers_in(path, path.stat().st_mtime_ns if path.exists() else 0))
+
+
+@lru_cache(maxsize=8)
+def _peers_in(path: Path, changed: int) -> dict[str, bytes]:
+    """Read once as long as the file does not change: a client does so with every message."""
+    del changed
+    table = _read(path)
+    return {check_name("peer", name): parse_public(f"{name} in {path}", text) for name, text in table.items()}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    with readable(path, _SIZE_MAX):
+        try:
+            return tomllib.loads(path.read_text(encoding="utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise FileError(path, f"is not TOML ({error})", "correct it") from None

@@ -1,0 +1,151 @@
+"""A round of training as a session: what is asked of everybody, and the terms that all of them sign.
+
+The server is the first party: infinite epsilon, no data, and the receiver. It plans the noise from the budgets that
+clients told it; a client checks all of it against its own (`own.check`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from tpmdp.errors import InputError
+from tpmdp.flower.contribution import bound, diameter
+from tpmdp.planning.grid_plan import plan_on_grid
+from tpmdp.planning.plan import needs
+from tpmdp.planning.weights import make_weights, shortened
+from tpmdp.protocol.terms import Terms
+from tpmdp.spec import Spec
+from tpmdp.validate import FloatArray
+
+SERVER: Final = "server"
+KIND: Final = "model update"
+CLIP_MIN, CLIP_MAX = 1e-9, 1e9
+EXAMPLES_MAX: Final = 1 << 40
+_DELTA: Final = 1e-6  # of the server, whose epsilon is infinite
+
+
+@dataclass(frozen=True)
+class Client:
+    """What a client says of itself: its budget for one round is its own choice, and public."""
+
+    name: str
+    key: bytes
+    epsilon: float
+    delta: float
+    threshold: int
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What is asked in a round, as all parties sign it. `examples` is the most examples that count, 0 for no counts."""
+
+    training: str
+    number: int
+    clip: float
+    examples: int
+    weights: tuple[float, ...]
+
+    @property
+    def counted(self) -> bool:
+        """Whether the average is weighted by examples."""
+        return self.examples > 0
+
+    def text(self) -> str:
+        """One text for equal asks.
+
+        >>> ask = Ask("digits", 1, 1.0, 0, (0.0, 1.0))
+        >>> Ask.parse(ask.text()) == ask
+        True
+        """
+        fields = {
+            "kind": KIND,
+            "training": self.training,
+            "round": self.number,
+            "clip": self.clip.hex(),
+            "examples": self.examples,
+            "weights": [weight.hex() for weight in self.weights],
+        }
+        return json.dumps(fields, sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def parse(cls, text: str) -> Ask:
+        """From whoever wrote it; only the very text that `text` gives is accepted."""
+        try:
+            read = json.loads(text)
+            weights = tuple(float.fromhex(weight) for weight in read["weights"])
+            clip = float.fromhex(read["clip"])
+            ask = cls(str(read["training"]), int(read["round"]), clip, int(read["examples"]), weights)
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError, RecursionError):
+            raise InputError("query", text, "is no round of training", "use a server with the same tpmdp") from None
+        if ask.text() != text:
+            raise InputError("query", text, "is no round of training", "use a server with the same tpmdp")
+        good = CLIP_MIN <= ask.clip <= CLIP_MAX and 0 <= ask.examples <= EXAMPLES_MAX
+        if not good or not all(0 <= weight <= 1 for weight in weights):
+            raise InputError("query", text, "has a clip, count or weight out of range", "change the training")
+        return ask
+
+
+@dataclass(frozen=True)
+class Training:
+    """What stays the same in all rounds."""
+
+    name: str
+    clip: float
+    entries: int
+    examples: int = 0
+    threshold: int | None = None
+    tolerate: int = 0
+    weighting: str | tuple[float, ...] = "equal"
+    spread: float = 1.0
+
+    @property
+    def dimension(self) -> int:
+        """Of the sum: the entries of the model, and one for the number of examples if that counts."""
+        return self.entries + (self.examples > 0)
+
+    def colluders(self, clients: Sequence[Client]) -> int:
+        """How many may collude, the server among them: what is set, or the most that any client asks for."""
+        return max(client.threshold for client in clients) if self.threshold is None else self.threshold
+
+    def spec(self, clients: Sequence[Client], weights: FloatArray) -> Spec:
+        """Budgets and sensitivities, the server first."""
+        return Spec(
+            epsilon=[math.inf, *(client.epsilon for client in clients)],
+            delta=[_DELTA, *(client.delta for client in clients)],
+            sensitivity=[0.0, *(diameter(self.clip, weight) for weight in weights.tolist())],
+            threshold=self.colluders(clients) + self.tolerate,
+            receivers=[0],
+            names=[SERVER, *(client.name for client in clients)],
+        )
+
+    def weights_of(self, clients: Sequence[Client]) -> FloatArray:
+        """What each client's contribution is multiplied by."""
+        count = len(clients)
+        plain = self.spec(clients, np.ones(count))
+        width = 2.0 * self.clip
+        typical = self.spread * width / math.sqrt(2 * (self.entries + 1))  # per entry, of updates in a ball (Jung)
+        records = [0.0] + [1.0] * count
+        given = self.weighting if isinstance(self.weighting, str) else [0.0, *self.weighting]
+        found = make_weights(plain, lambda: needs(plain), given, typical, records, width)
+        return np.asarray(shortened(found.each))[1:]
+
+    def terms(self, label: str, number: int, server_key: bytes, clients: Sequence[Client]) -> Terms:
+        """The terms of a round among these clients.
+
+        >>> clients = [Client("a", bytes(31) + b"a", 1.0, 1e-5, 1), Client("b", bytes(31) + b"b", 2.0, 1e-5, 1)]
+        >>> terms = Training("digits", 1.0, 10).terms("digits / round 1", 1, bytes(32), clients)
+        >>> terms.lead, terms.grid.dimension, terms.sigma[0]
+        (0, 10, np.int64(0))
+        """
+        weights = self.weights_of(clients)
+        ask = Ask(self.name, number, self.clip, self.examples, (0.0, *weights.tolist()))
+        bounds = np.array([0.0, *(bound(self.clip, weight, ask.counted) for weight in weights.tolist())])
+        made = plan_on_grid(self.spec(clients, weights), bounds, self.dimension)
+        roster = (server_key, *(client.key for client in clients))
+        return Terms.of(label, made, bounds, roster, ask.text(), "computational", self.tolerate)

@@ -1,0 +1,443 @@
+"""The server's side: a training in which the server learns one noisy sum a round, and nothing else of a client.
+
+Drives nodes that run `private_mod` through one session a round. Messages are precious in a deployment: terms and keys
+of the next round travel with the last messages of this one, so a round takes one exchange with all nodes, or two where
+clients may drop out. Whatever strategy is wrapped (FedAvg, FedAdam, ...) gets the average as if one client had sent it.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from logging import INFO, WARNING
+from typing import Any, Final
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.common import log
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import FedAvg, Result, Strategy
+from numpy.typing import NDArray
+
+from tpmdp import plain
+from tpmdp.engines.contract import guarantee_text, stuck
+from tpmdp.engines.flower.hub import exchange
+from tpmdp.engines.flower.switch import Switch
+from tpmdp.engines.flower.wire import Value, bytes_of, fields_of, pack, pack_text, record_of, text_of, unpack
+from tpmdp.errors import DeadlineError, InputError, TpmdpError, shown
+from tpmdp.flower.contribution import average, is_trained, moved
+from tpmdp.flower.mod import EXAMPLES
+from tpmdp.flower.rounds import CLIP_MAX, CLIP_MIN, EXAMPLES_MAX, SERVER, Ask, Client, Training
+from tpmdp.identity import check_name
+from tpmdp.protocol.masks import word_type
+from tpmdp.protocol.messages import MessageError
+from tpmdp.protocol.party import Party, ProtocolError
+from tpmdp.protocol.secrets import FreshSecrets
+from tpmdp.protocol.terms import PUBLIC_KEY_BYTES, Terms
+from tpmdp.validate import FloatArray
+
+FAILURES_MAX: Final = 3  # sessions in a row without an answer
+_WAIT_S: Final = 0.2
+
+
+@dataclass(eq=False, repr=False)
+class _Round:
+    """One session: its terms, the server's party, who sits where, and what is known of it."""
+
+    number: int
+    terms: Terms
+    lead: Party
+    switch: Switch
+    nodes: dict[int, int]  # party by node
+    offered: set[int] = field(default_factory=set)  # nodes that were sent the terms
+    trained: set[int] = field(default_factory=set)  # nodes that were sent the model
+    gone: set[int] = field(default_factory=set)  # nodes that do not answer
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """What a round gave: how many clients are counted, who dropped out, and the noise in each entry of the average."""
+
+    number: int
+    clients: int
+    missing: tuple[str, ...]
+    noise: float
+
+
+class PrivateStrategy:
+    """A training with personal budgets and a collusion threshold, used like a strategy of Flower.
+
+    `clip` bounds the L2 norm of a client's update. `threshold` is how many may collude, the server among them (None:
+    the most that any client asks for), `tolerate` how many may drop out of a round. `weighting` is "equal", or
+    "balanced" where clients with stricter budgets count less, so that much less noise is needed. `examples_most`
+    weights the average by numbers of examples (up to so many a client) without showing them to anybody.
+
+    >>> strategy = PrivateStrategy(name="digits", clip=1.0, tolerate=2)
+    """
+
+    def __init__(
+        self,
+        strategy: Strategy | None = None,
+        *,
+        name: str,
+        clip: float,
+        threshold: int | None = None,
+        tolerate: int = 0,
+        weighting: str = "equal",
+        spread: float = 1.0,
+        examples_most: int = 0,
+        clients_least: int = 2,
+        patience_s: float = 60.0,
+        key: Ed25519PrivateKey | None = None,
+        arrays_key: str = "arrays",
+        config_key: str = "config",
+    ) -> None:
+        plain.title("name", name)
+        if isinstance(clip, bool) or not isinstance(clip, int | float) or not CLIP_MIN <= clip <= CLIP_MAX:
+            raise InputError("clip", clip, f"must lie in [{CLIP_MIN:g}, {CLIP_MAX:g}]", "give a norm such as 1.0")
+        if threshold is not None:
+            plain.whole("threshold", threshold, 1, 100_000)
+        plain.whole("tolerate", tolerate, 0, 100_000)
+        plain.whole("examples_most", examples_most, 0, EXAMPLES_MAX)
+        plain.whole("clients_least", clients_least, 1, 100_000)
+        if weighting not in ("equal", "balanced"):
+            raise InputError("weighting", weighting, "must be equal or balanced", "choose one")
+        if isinstance(spread, bool) or not isinstance(spread, int | float) or not 0 < spread <= 1:
+            raise InputError("spread", spread, "must lie in (0, 1]", "leave it out for 1")
+        if not patience_s > 0:
+            raise InputError("patience_s", patience_s, "must be positive", "give seconds to wait for an answer")
+        self._strategy = strategy or FedAvg(fraction_evaluate=0.0)
+        self._set = Training(name, float(clip), 1, examples_most, threshold, tolerate, weighting, float(spread))
+        self._clients_least, self._patience_s = clients_least, patience_s
+        self._identity = key or Ed25519PrivateKey.generate()
+        self._keys = arrays_key, config_key
+        self._token = secrets.token_hex(8)  # no two runs share a session
+        self._sessions = 0
+        self._clients: dict[int, Client] = {}  # by node
+        self._done: set[int] = set()  # nodes that have no budget left, or do not want to
+        self._invited: dict[str, int] = {}  # nodes by the message that asks them who they are
+        self._left: dict[int, list[bytes]] = {}  # receipts that travel with the next message, by node
+        self._planned: tuple[tuple[Client, ...], Terms] | None = None
+        self.reports: list[RoundReport] = []
+        self.guarantee = ""
+
+    # The training ----------------------------------------------------------------------------------------------------
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> Result:
+        """Train; ends early where too few clients have budget left. `timeout` is for the training of clients."""
+        plain.whole("num_rounds", num_rounds, 1, 1_000_000)
+        entries = sum(array.size for array in initial_arrays.to_numpy_ndarrays() if is_trained(array))
+        if not entries:
+            raise InputError("initial_arrays", "(none)", "has no floats to train", "give the model")
+        self._set = Training(**{**vars(self._set), "entries": entries})
+        result, arrays = Result(), initial_arrays
+        result.arrays = arrays
+        self._evaluate(evaluate_fn, 0, arrays, result)
+        self._enrol(grid)
+        announced: _Round | None = None
+        failures = 0
+        for number in range(1, num_rounds + 1):
+            while True:
+                if announced is None and not self._can_go_on():
+                    log(WARNING, "tpmdp: training ends after round %s: too few clients have budget left", number - 1)
+                    self._say_goodbye(grid)
+                    return result
+                current = announced or self._new_round(number)
+                try:
+                    total, announced = self._run(
+                        grid, current, arrays, timeout, train_config, with_next=number < num_rounds
+                    )
+                    break
+                except (DeadlineError, ProtocolError) as error:
+                    failures += 1
+                    log(WARNING, "tpmdp: round %s gave no answer: %s", number, error)
+                    if failures >= FAILURES_MAX:
+                        raise
+                    announced = None
+                    self._enrol(grid)
+            failures = 0
+            arrays = self._apply(current, arrays, total)
+            result.arrays = arrays
+            report = self.reports[-1]
+            result.train_metrics_clientapp[number] = MetricRecord(
+                {"clients": report.clients, "dropped": len(report.missing), "noise": report.noise}
+            )
+            dropped = f", {len(report.missing)} dropped out" if report.missing else ""
+            log(INFO, "tpmdp: round %s/%s: %s clients%s", number, num_rounds, report.clients, dropped)
+            self._evaluate(evaluate_fn, number, arrays, result)
+        self._say_goodbye(grid)
+        return result
+
+    def _evaluate(
+        self,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None,
+        number: int,
+        arrays: ArrayRecord,
+        result: Result,
+    ) -> None:
+        found = evaluate_fn(number, arrays) if evaluate_fn is not None else None
+        if found is not None:
+            log(INFO, "tpmdp: evaluation after round %s: %s", number, found)
+            result.evaluate_metrics_serverapp[number] = found
+
+    def _apply(self, current: _Round, arrays: ArrayRecord, total: FloatArray) -> ArrayRecord:
+        """The next model: what the wrapped strategy makes of the average."""
+        ask, terms = Ask.parse(current.terms.query), current.terms
+        members = sorted(current.lead.members - {terms.lead})
+        weights = np.array([ask.weights[party] for party in members])
+        update, divisor = average(total, ask.clip, weights, ask.counted)
+        names = list(arrays)
+        new = moved([arrays[name].numpy() for name in names], update)
+        record = ArrayRecord({name: Array(array) for name, array in zip(names, new, strict=True)})
+        content = RecordDict({self._keys[0]: record, "metrics": MetricRecord({EXAMPLES: 1})})
+        reply = Message(content, dst_node_id=1, message_type="train")
+        made, _ = self._strategy.aggregate_train(current.number, [reply])
+        if made is None:
+            raise TpmdpError("the wrapped strategy made no model of the average: use one that takes one reply")
+        missing = tuple(terms.spec.name(party) for party in sorted(set(range(terms.count)) - current.lead.members))
+        noise = terms.standard_deviation_of(current.lead.members) / divisor
+        self.reports.append(RoundReport(current.number, len(members), missing, noise))
+        kept = {
+            name: _like(arrays[name].numpy(), made[name].numpy()) for name in names
+        }  # averaging makes counters floats
+        return ArrayRecord({name: Array(array) for name, array in kept.items()})
+
+    # Who takes part --------------------------------------------------------------------------------------------------
+
+    def _enrol(self, grid: Grid) -> None:
+        """Ask every node who it is, and for its budget."""
+        nodes = self._wait_for_nodes(grid)
+        replies = exchange(grid, {node: record_of({"enrol": True}) for node in nodes}, "train", self._patience_s)
+        self._clients = {}
+        for node in sorted(replies):
+            self._add(node, replies[node])
+        log(INFO, "tpmdp: %s clients enrolled", len(self._clients))
+
+    def _add(self, node: int, content: RecordDict) -> None:
+        """A node that says who it is."""
+        try:
+            client, ready = _read_client(fields_of(content))
+        except TpmdpError as error:
+            self._done.add(node)
+            log(WARNING, "tpmdp: node %s does not take part: %s", node, shown(str(error), 300))
+            return
+        names = {SERVER, *(other.name for other in self._clients.values())}
+        keys = {self._public_key, *(other.key for other in self._clients.values())}
+        if not ready:
+            self._done.add(node)
+            log(INFO, "tpmdp: %s has no budget left", client.name)
+        elif client.name in names or client.key in keys:
+            log(WARNING, "tpmdp: node %s has the name or key of another one (%s)", node, client.name)
+        else:
+            self._clients[node] = client
+
+    def _invite(self, grid: Grid) -> None:
+        """Ask nodes that are new, or were lost, who they are; nobody waits for their answer."""
+        known = {*self._clients, *self._done, *self._invited.values()}
+        nodes = [node for node in grid.get_node_ids() if node not in known]
+        messages = [Message(record_of({"enrol": True}), dst_node_id=node, message_type="train") for node in nodes]
+        if messages:
+            self._invited.update(zip(grid.push_messages(messages), nodes, strict=False))
+
+    def _welcome(self, grid: Grid) -> None:
+        """Those that have answered an invitation take part from the next round that is planned."""
+        if not self._invited:
+            return
+        for reply in grid.pull_messages(list(self._invited)):
+            node = self._invited.pop(reply.metadata.reply_to_message_id, None)
+            if node is not None and not reply.has_error() and node not in self._clients:
+                self._add(node, reply.content)
+
+    def _wait_for_nodes(self, grid: Grid) -> list[int]:
+        until = time.monotonic() + self._patience_s
+        while True:
+            nodes = list(grid.get_node_ids())
+            if len(nodes) >= self._clients_least or time.monotonic() > until:
+                return nodes
+            time.sleep(_WAIT_S)
+
+    @property
+    def _public_key(self) -> bytes:
+        return self._identity.public_key().public_bytes_raw()
+
+    def _can_go_on(self) -> bool:
+        return len(self._clients) >= self._clients_least
+
+    def _new_round(self, number: int) -> _Round:
+        """Terms for those that are there; the plan is made anew only where that has changed."""
+        chosen = tuple(self._clients.values())
+        self._sessions += 1
+        label = f"{self._set.name} / {self._token} / round {number} / session {self._sessions}"
+        if self._planned is None or self._planned[0] != chosen:
+            self._planned = chosen, self._set.terms(label, number, self._public_key, chosen)
+            self.guarantee = guarantee_text(self._planned[1])
+        terms = _renamed(self._planned[1], label, number)
+        nothing = np.zeros(terms.grid.dimension, dtype=word_type(terms.grid.word))
+        lead = Party(terms, 0, self._identity, nothing, FreshSecrets())
+        nodes = {node: place for place, node in enumerate(self._clients, start=1)}
+        made = _Round(number, terms, lead, Switch(terms, {0: lead}), nodes)
+        made.switch.start()
+        return made
+
+    # One round -------------------------------------------------------------------------------------------------------
+
+    def _run(
+        self,
+        grid: Grid,
+        current: _Round,
+        arrays: ArrayRecord,
+        timeout_s: float,
+        config: ConfigRecord | None,
+        with_next: bool,
+    ) -> tuple[FloatArray, _Round | None]:
+        """Carry a session through; also announces the next one where that costs no message."""
+        following: _Round | None = None
+        self._invite(grid)
+        unasked: dict[int, list[bytes]] = {node: [] for node in current.nodes if node not in current.offered}
+        if unasked:
+            self._ask(grid, current, unasked, None, self._patience_s)
+        while not current.lead.done:
+            ready = self._ready(current)
+            if not ready:
+                again = current.lead.drop_missing()
+                if not again:
+                    raise DeadlineError(stuck(current.lead))
+                current.switch.post(again)
+                continue
+            model = None if current.trained >= set(ready) else (arrays, config, current.number)
+            last = current.lead.step == "reveal" or (self._set.tolerate == 0 and current.lead.step == "receive")
+            if last and with_next and following is None:
+                following = self._following(current)
+            asked = {node: current.switch.take(party) for node, party in ready.items()}
+            self._ask(grid, current, asked, model, timeout_s if model else self._patience_s, following)
+        for node, party in current.nodes.items():
+            waiting = current.switch.take(party)
+            if waiting and node not in current.gone:
+                self._left.setdefault(node, []).extend(waiting)
+        self._welcome(grid)
+        assert current.lead.result is not None
+        usable = following is not None and set(following.nodes) <= set(self._clients)
+        return current.terms.grid.decode(current.lead.result), following if usable else None
+
+    def _following(self, current: _Round) -> _Round | None:
+        """The next round, among those that are still there."""
+        for node in current.gone:
+            self._clients.pop(node, None)
+        if not self._can_go_on():
+            return None
+        try:
+            return self._new_round(current.number + 1)
+        except InputError as error:  # too few are left for the threshold
+            log(WARNING, "tpmdp: no plan for the next round: %s", error)
+            return None
+
+    def _ready(self, current: _Round) -> dict[int, int]:
+        waiting = current.switch.waiting()
+        return {node: party for node, party in current.nodes.items() if party in waiting and node not in current.gone}
+
+    def _ask(
+        self,
+        grid: Grid,
+        current: _Round,
+        asked: Mapping[int, list[bytes]],
+        model: tuple[ArrayRecord, ConfigRecord | None, int] | None,
+        timeout_s: float,
+        following: _Round | None = None,
+    ) -> None:
+        """One exchange: messages of this session, the model for those that have not had it, terms of the next one."""
+        contents = {}
+        for node, messages in asked.items():
+            fields: dict[str, Value] = {"inbox": pack(self._left.pop(node, []) + messages)}
+            offer = current if node not in current.offered else following
+            if offer is not None and node in offer.nodes and node not in offer.offered:
+                fields["terms"] = pack_text(offer.terms.canonical())
+                offer.offered.add(node)
+            send_model = model is not None and node not in current.trained
+            if send_model:
+                fields["train"] = current.terms.session
+            contents[node] = record_of(fields)
+            if send_model and model is not None:
+                _add_model(contents[node], *model, self._keys)
+                current.trained.add(node)
+        replies = exchange(grid, contents, "train", timeout_s)
+        for node in contents:
+            try:
+                self._take(node, current, following, fields_of(replies[node]))
+            except KeyError:
+                self._lose(node, current, "does not answer")
+            except MessageError as error:
+                self._lose(node, current, str(error))
+
+    def _take(self, node: int, current: _Round, following: _Round | None, fields: dict[str, Value]) -> None:
+        messages = unpack(bytes_of(fields, "outbox") or b"-")
+        current.switch.post(messages, current.nodes[node])
+        if following is not None and node in following.nodes:
+            following.switch.post(messages, following.nodes[node])
+        problem = text_of(fields, "problem")
+        if problem:
+            self._lose(node, current, problem)
+        elif fields.get("ready") is False:
+            client = self._clients.pop(node, None)
+            if client is not None:
+                self._done.add(node)
+                log(INFO, "tpmdp: %s has no budget for a further round", client.name)
+
+    def _lose(self, node: int, current: _Round, problem: str) -> None:
+        name = current.terms.spec.name(current.nodes[node])
+        log(WARNING, "tpmdp: %s: %s", name, shown(problem, 300))
+        current.gone.add(node)
+        self._clients.pop(node, None)
+
+    def _say_goodbye(self, grid: Grid) -> None:
+        """Receipts that are left over; nobody waits for the answers of those that are gone."""
+        left, self._left = self._left, {}
+        exchange(
+            grid, {node: record_of({"inbox": pack(some)}) for node, some in left.items()}, "train", self._patience_s
+        )
+
+
+def _renamed(terms: Terms, label: str, number: int) -> Terms:
+    """The same plan as another round."""
+    ask = Ask.parse(terms.query)
+    query = Ask(ask.training, number, ask.clip, ask.examples, ask.weights).text()
+    return Terms(
+        label, terms.spec, query, terms.bounds, terms.grid, terms.sigma, terms.guarantee, terms.roster, terms.tolerate
+    )
+
+
+def _like(before: NDArray[Any], after: NDArray[Any]) -> NDArray[Any]:
+    return after.astype(before.dtype) if is_trained(before) else before
+
+
+def _add_model(
+    content: RecordDict, arrays: ArrayRecord, config: ConfigRecord | None, number: int, keys: tuple[str, str]
+) -> None:
+    content[keys[0]] = arrays
+    content[keys[1]] = ConfigRecord({**(config or {}), "server-round": number})
+
+
+def _read_client(fields: dict[str, Any]) -> tuple[Client, bool]:
+    """What a node says of itself, checked."""
+    problem = text_of(fields, "problem")
+    if problem:
+        raise MessageError(problem)
+    name, key = check_name("name", text_of(fields, "name")), bytes_of(fields, "key")
+    if len(key) != PUBLIC_KEY_BYTES:
+        raise MessageError("a public key must have 32 bytes")
+    numbers = [fields.get("epsilon"), fields.get("delta")]
+    if not all(isinstance(value, float) and not math.isnan(value) for value in numbers):
+        raise MessageError("a budget must be two numbers")
+    threshold = plain.whole("threshold", fields.get("threshold"), 1, 100_000)
+    return Client(name, key, numbers[0] or 0.0, numbers[1] or 0.0, threshold), fields.get("ready") is True

@@ -21,6 +21,7 @@ import click
 from tpmdp import __version__
 from tpmdp.cli_output import print_with
 from tpmdp.commands.experiment import experiment
+from tpmdp.commands.flower import flower
 from tpmdp.commands.ledger import ledger
 from tpmdp.commands.query import check_query, query
 from tpmdp.commands.relay import relay
@@ -47,7 +48,7 @@ def cli() -> None:
     """
 
 
-for _command in (keygen, run, join, terms, query, check_query, experiment, relay, ledger):
+for _command in (keygen, run, join, terms, query, check_query, experiment, relay, ledger, flower):
     cli.add_command(_command)
 
 

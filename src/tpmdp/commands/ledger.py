@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from tpmdp.commands.numbers import number
 from tpmdp.errors import InputError
 
 if TYPE_CHECKING:
@@ -28,23 +29,6 @@ _WIDE: Final = 100  # columns that the whole table takes
 _NARROW: Final = 72
 
 
-def _number(context: click.Context, option: click.Parameter, text: str | None) -> float | None:
-    """An option's number, or an error in our words."""
-    del context
-    if text is None:
-        return None
-    from tpmdp.validate import parse_float
-
-    try:
-        if "_" in text:
-            raise ValueError
-        return parse_float(text)
-    except ValueError:
-        example = "1e-6" if option.name == "delta" else "2 or inf"
-        rule, remedy = "is not a number in range", f"give a number such as {example}"
-        raise InputError(f"--{option.name}", text, rule, remedy) from None
-
-
 @click.group()
 def ledger() -> None:
     """What a party has spent on privacy, and what it may still spend."""
@@ -53,8 +37,8 @@ def ledger() -> None:
 @ledger.command()
 @click.argument("file", type=_FILE)
 @click.option("--party", required=True, help="Whose ledger this is.")
-@click.option("--epsilon", required=True, callback=_number, help="Most to spend in all; inf for no limit.")
-@click.option("--delta", required=True, callback=_number, help="The delta at which all is added up, such as 1e-6.")
+@click.option("--epsilon", required=True, callback=number, help="Most to spend in all; inf for no limit.")
+@click.option("--delta", required=True, callback=number, help="The delta at which all is added up, such as 1e-6.")
 @click.option("--unit", default="record", show_default=True, help="What a budget protects: record or party.")
 def create(file: Path, party: str, epsilon: float, delta: float, unit: str) -> None:
     """Make a new ledger FILE, readable by you alone.
@@ -133,8 +117,8 @@ def export(file: Path, out: Path | None) -> None:
 
 @ledger.command()
 @click.argument("file", type=_FILE)
-@click.option("--epsilon", callback=_number, help="Most to spend in all. Default: as before.")
-@click.option("--delta", callback=_number, help="The delta at which all is added up. Default: as before.")
+@click.option("--epsilon", callback=number, help="Most to spend in all. Default: as before.")
+@click.option("--delta", callback=number, help="The delta at which all is added up. Default: as before.")
 def limit(file: Path, epsilon: float | None, delta: float | None) -> None:
     """Set a new limit for the ledger FILE; what was spent before counts towards it."""
     from tpmdp.ledger import Ledger

@@ -23,11 +23,11 @@ from tpmdp.errors import InputError, TpmdpError
 from tpmdp.flower.contribution import contribution, update_of
 from tpmdp.flower.own import NODE_KEY, Own, read_own
 from tpmdp.flower.rounds import Ask
-from tpmdp.ledger import Ledger, LedgerError
+from tpmdp.ledger import Ledger, LedgerError, OverspendError
 from tpmdp.ledger_secrets import LedgerSecrets
 from tpmdp.protocol.masks import Mask, word_type
 from tpmdp.protocol.messages import Kind, MessageError, decode
-from tpmdp.protocol.party import Party
+from tpmdp.protocol.party import Party, ProtocolError
 from tpmdp.protocol.secrets import FreshSecrets, MappingStore, StoredSecrets
 from tpmdp.protocol.terms import Terms
 from tpmdp.release import charge_of, noise_source, noisy_vector
@@ -61,7 +61,7 @@ def private_mod(party: Callable[[Context], Own] | None = None, evaluate: bool = 
             return Message(Error(REFUSED, reason), reply_to=message)
         try:
             told = _Desk(find(context), message, context, call_next).answer(fields)
-        except TpmdpError as error:
+        except Exception as error:  # Flower would tell the server what it says
             told = {"problem": _logged(error)}
         return Message(record_of(told), reply_to=message)
 
@@ -76,10 +76,14 @@ def _party_of_node(context: Context) -> Own:
     return read_own(Path(path))
 
 
-def _logged(error: TpmdpError) -> str:
-    """One line for our own log and for the server; names fields and rules, never data."""
-    log(WARNING, "tpmdp: %s", error)
-    return str(error)
+def _logged(error: Exception) -> str:
+    """The whole story for our own log; for the server only what is about its own messages, not our files or ledger."""
+    log(WARNING, "tpmdp: %s", error if isinstance(error, TpmdpError) else repr(error))
+    if isinstance(error, OverspendError):
+        return "has no budget left for this round"
+    if isinstance(error, InputError | ProtocolError | MessageError | TrainingError):
+        return str(error)
+    return "cannot take part: its own log says why"
 
 
 class TrainingError(TpmdpError):

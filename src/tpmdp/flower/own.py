@@ -30,10 +30,10 @@ from tpmdp import plain
 from tpmdp.calibration import calibrate, mu_at
 from tpmdp.composition import epsilon_of
 from tpmdp.errors import FileError, InputError
-from tpmdp.files import readable
+from tpmdp.files import check_output, readable, replacing
 from tpmdp.flower.contribution import bound, diameter
 from tpmdp.flower.rounds import SERVER, Ask, Client
-from tpmdp.identity import check_name, parse_public, read_key
+from tpmdp.identity import check_name, parse_public, public_text, read_key, write_key
 from tpmdp.ledger import Charge, Ledger, OverspendError
 from tpmdp.protocol.terms import Terms
 
@@ -164,6 +164,42 @@ def read_own(path: Path) -> Own:
     identity = read_key(folder / table["key"])
     fields = {field: table[field] for field in ("name", "epsilon", "delta", "rounds", "threshold")}
     return Own(identity=identity, ledger=folder / table["ledger"], peers=peers, **fields)
+
+
+def write_own(
+    folder: Path, name: str, epsilon: float, delta: float, rounds: int, threshold: int, peers: str = "peers.toml"
+) -> str:
+    """Make a client's key, ledger and settings in a folder; gives its line for the peers file. Replaces nothing.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     line = write_own(Path(folder), "hospital", 4.0, 1e-5, rounds=20, threshold=2, peers="any")
+    ...     own = read_own(Path(folder) / "hospital.toml")
+    >>> line[:19], own, round(own.round_epsilon, 4)
+    ('hospital = "ed25519', Own(hospital), 0.7526)
+    """
+    identity = Ed25519PrivateKey.generate()
+    key, ledger, settings = (folder / f"{check_name('name', name)}.{kind}" for kind in ("key", "ledger", "toml"))
+    own = Own(name, identity, ledger, epsilon, delta, rounds, threshold, None)
+    for path in (key, ledger, settings):
+        check_output(path)
+        if path.exists():
+            raise FileError(path, "exists already", "choose another name or folder")
+    write_key(key, identity)
+    Ledger.create(ledger, name, own.epsilon, own.delta, "party").close()
+    lines = [
+        f'name = "{name}"',
+        f'key = "{key.name}"',
+        f'ledger = "{ledger.name}"',
+        f"epsilon = {own.epsilon!r}",
+        f"delta = {own.delta!r}",
+        f"rounds = {rounds}",
+        f"threshold = {threshold}",
+        f'peers = "{peers}"',
+    ]
+    with replacing(settings) as temporary:
+        temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return f'{name} = "{public_text(identity)}"'
 
 
 def read_peers(path: Path) -> dict[str, bytes]:

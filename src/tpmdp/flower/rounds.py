@@ -129,7 +129,8 @@ class Training:
         count = len(clients)
         plain = self.spec(clients, np.ones(count))
         width = 2.0 * self.clip
-        typical = self.spread * width / math.sqrt(2 * (self.entries + 1))  # per entry, of updates in a ball (Jung)
+        # Updates lie in a ball: the variances of their entries add up to at most clip^2; this is the average.
+        typical = self.spread * self.clip / math.sqrt(self.entries)
         records = [0.0] + [1.0] * count
         given = self.weighting if isinstance(self.weighting, str) else [0.0, *self.weighting]
         found = make_weights(plain, lambda: needs(plain), given, typical, records, width)

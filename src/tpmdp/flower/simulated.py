@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +10,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.app import Context
 
 from tpmdp.errors import InputError
-from tpmdp.flower.own import Own, read_own
-from tpmdp.identity import public_text, write_key
-from tpmdp.ledger import Ledger
+from tpmdp.flower.own import Own, read_own, write_own
+from tpmdp.identity import public_text
 
 
 @dataclass(frozen=True)
@@ -42,22 +40,7 @@ def simulated_clients(
     if not (folder / "peers.toml").exists():
         peers = [f'server = "{public_text(server)}"']
         for name, budget in zip(names, budgets, strict=True):
-            identity = Ed25519PrivateKey.generate()
-            write_key(folder / f"{name}.key", identity)
-            peers.append(f'{name} = "{public_text(identity)}"')
-            Ledger.create(folder / f"{name}.ledger", name, budget.epsilon, budget.delta, "party").close()
-            epsilon = "inf" if math.isinf(budget.epsilon) else repr(budget.epsilon)
-            settings = [
-                f'name = "{name}"',
-                f'key = "{name}.key"',
-                f'ledger = "{name}.ledger"',
-                f"epsilon = {epsilon}",
-                f"delta = {budget.delta!r}",
-                f"rounds = {rounds}",
-                f"threshold = {threshold}",
-                'peers = "peers.toml"',
-            ]
-            (folder / f"{name}.toml").write_text("\n".join(settings) + "\n")
+            peers.append(write_own(folder, name, budget.epsilon, budget.delta, rounds, threshold))
         (folder / "peers.toml").write_text("\n".join(peers) + "\n")
 
     def party(context: Context) -> Own:

@@ -150,11 +150,10 @@ class PrivateStrategy:
         failures = 0
         for number in range(1, num_rounds + 1):
             while True:
-                if announced is None and not self._can_go_on():
-                    log(WARNING, "tpmdp: training ends after round %s: too few clients have budget left", number - 1)
+                current = announced or self._next_round(number)
+                if current is None:
                     self._say_goodbye(grid)
                     return result
-                current = announced or self._new_round(number)
                 try:
                     total, announced = self._run(
                         grid, current, arrays, timeout, train_config, with_next=number < num_rounds
@@ -218,7 +217,7 @@ class PrivateStrategy:
 
     def _enrol(self, grid: Grid) -> None:
         """Ask every node who it is, and for its budget."""
-        nodes = self._wait_for_nodes(grid)
+        nodes = [node for node in self._wait_for_nodes(grid) if node not in self._done]
         replies = exchange(grid, {node: record_of({"enrol": True}) for node in nodes}, "train", self._patience_s)
         self._clients = {}
         for node in sorted(replies):
@@ -272,8 +271,18 @@ class PrivateStrategy:
     def _public_key(self) -> bytes:
         return self._identity.public_key().public_bytes_raw()
 
-    def _can_go_on(self) -> bool:
-        return len(self._clients) >= self._clients_least
+    def _next_round(self, number: int) -> _Round | None:
+        """A round among those that are there; None where too few are, once there is a model to return."""
+        try:
+            if len(self._clients) < self._clients_least:
+                rule = f"are there with budget left, and {self._clients_least} are needed"
+                raise InputError("clients", len(self._clients), rule, "start more nodes, or set clients_least")
+            return self._new_round(number)
+        except InputError as error:
+            if not self.reports:
+                raise
+            log(WARNING, "tpmdp: training ends after round %s: %s", self.reports[-1].number, error)
+            return None
 
     def _new_round(self, number: int) -> _Round:
         """Terms for those that are there; the plan is made anew only where that has changed."""
@@ -335,13 +344,7 @@ class PrivateStrategy:
         """The next round, among those that are still there."""
         for node in current.gone:
             self._clients.pop(node, None)
-        if not self._can_go_on():
-            return None
-        try:
-            return self._new_round(current.number + 1)
-        except InputError as error:  # too few are left for the threshold
-            log(WARNING, "tpmdp: no plan for the next round: %s", error)
-            return None
+        return self._next_round(current.number + 1) if len(self._clients) >= self._clients_least else None
 
     def _ready(self, current: _Round) -> dict[int, int]:
         waiting = current.switch.waiting()
@@ -379,6 +382,10 @@ class PrivateStrategy:
                 self._lose(node, current, "does not answer")
             except MessageError as error:
                 self._lose(node, current, str(error))
+            except ProtocolError as error:
+                self._lose(node, current, str(error))
+                self._done.add(node)
+                raise
 
     def _take(self, node: int, current: _Round, following: _Round | None, fields: dict[str, Value]) -> None:
         messages = unpack(bytes_of(fields, "outbox") or b"-")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tpmdp.ledger import Ledger, LedgerError
 from tpmdp.protocol.secrets import StoredSecrets
 
@@ -15,6 +17,10 @@ class LedgerStore:
     def keep(self, name: str, value: bytes) -> bytes:
         """On the disk when this returns."""
         return self._ledger.keep(self.session, name, value)
+
+    def keep_all(self, values: Mapping[str, bytes]) -> dict[str, bytes]:
+        """Together on the disk when this returns."""
+        return self._ledger.keep_all(self.session, values)
 
     def names(self) -> list[str]:
         """What there is."""

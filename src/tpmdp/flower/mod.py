@@ -7,6 +7,7 @@ errors of the app stay here. Messages that are not ours are refused: no server c
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from logging import INFO, WARNING
 from pathlib import Path
@@ -22,13 +23,13 @@ from tpmdp.engines.flower.wire import RECORD, Value, bytes_of, fields_of, pack, 
 from tpmdp.errors import InputError, TpmdpError
 from tpmdp.flower.contribution import contribution, update_of
 from tpmdp.flower.own import NODE_KEY, Own, read_own
-from tpmdp.flower.rounds import Ask
+from tpmdp.flower.rounds import Ask, published
 from tpmdp.ledger import Ledger, LedgerError, OverspendError
 from tpmdp.ledger_secrets import LedgerSecrets
 from tpmdp.protocol.masks import Mask, word_type
 from tpmdp.protocol.messages import Kind, MessageError, decode
 from tpmdp.protocol.party import Party, ProtocolError
-from tpmdp.protocol.secrets import FreshSecrets, MappingStore, StoredSecrets
+from tpmdp.protocol.secrets import KEY_BYTES, FreshSecrets, MappingStore, StoredSecrets
 from tpmdp.protocol.terms import Terms
 from tpmdp.release import charge_of, noise_source, noisy_vector
 from tpmdp.validate import FloatArray
@@ -206,7 +207,7 @@ class _Desk:
         """What we contribute, noise included: fixed and charged once, before anything made from it leaves."""
         session = terms.session
         if ledger.status(session) == "unknown":
-            ask, charge = Ask.parse(terms.query), charge_of(terms, index)
+            ask, charge = Ask.parse(terms.query), charge_of(published(terms), index)
             ledger.check_room(session, terms.label, charge)
             update, share = self._train(ask)
             encoded = terms.grid.encode(
@@ -218,6 +219,8 @@ class _Desk:
                 "vector": noisy.tobytes(),
                 _FIRST_KEY: self._memory.read("key", session),
             }
+            if terms.tolerate:  # the secret of the first attempt's self-mask: kept now, it costs no further writing
+                private[f"pad 1 {index}"] = os.urandom(KEY_BYTES)
             kept = ledger.reserve(session, terms.label, charge, ledger.unit, private).private
             log(INFO, "tpmdp: %s takes part in %s, epsilon %g", self._own.name, terms.label, charge.epsilon)
         else:

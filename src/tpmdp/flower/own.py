@@ -32,7 +32,7 @@ from tpmdp.composition import epsilon_of
 from tpmdp.errors import FileError, InputError
 from tpmdp.files import check_output, readable, replacing
 from tpmdp.flower.contribution import bound, diameter
-from tpmdp.flower.rounds import SERVER, Ask, Client
+from tpmdp.flower.rounds import SERVER, Ask, Client, published
 from tpmdp.identity import check_name, parse_public, public_text, read_key, write_key
 from tpmdp.ledger import Charge, Ledger, OverspendError
 from tpmdp.protocol.terms import Terms
@@ -135,7 +135,7 @@ class Own:
         if float(terms.bounds[index]) < bound(ask.clip, weight, ask.counted):
             raise InputError("bound", float(terms.bounds[index]), "is less than clipped updates reach", remedy)
         self._check_peers(terms)
-        terms.check(index)
+        published(terms).check(index)
         return index, ask
 
     def _check_peers(self, terms: Terms) -> None:

@@ -1,7 +1,8 @@
 """A round of training as a session: what is asked of everybody, and the terms that all of them sign.
 
-The server is the first party: infinite epsilon, no data, and the receiver. It plans the noise from the budgets that
-clients told it; a client checks all of it against its own (`own.check`).
+The server is the first party: infinite epsilon, no data, and the one that gets the sum. But the model that it makes of
+the sum goes to all clients, so noise is planned, checked and charged as if everybody received the sum (`published`).
+The server plans from the budgets that clients told it; a client checks all of it against its own (`own.check`).
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -91,6 +92,17 @@ class Ask:
         return ask
 
 
+def published(terms: Terms) -> Terms:
+    """The same terms as if everybody received the sum: that is what budgets are checked and charged for.
+
+    >>> clients = [Client("a", bytes(31) + b"a", 1.0, 1e-5, 1), Client("b", bytes(31) + b"b", 2.0, 1e-5, 1)]
+    >>> terms = Training("digits", 1.0, 10).terms("digits / round 1", 1, bytes(32), clients)
+    >>> terms.spec.receiver_count, published(terms).spec.receiver_count
+    (1, 3)
+    """
+    return replace(terms, spec=terms.spec.replace(receivers="all"))
+
+
 @dataclass(frozen=True)
 class Training:
     """What stays the same in all rounds."""
@@ -120,7 +132,7 @@ class Training:
             delta=[_DELTA, *(client.delta for client in clients)],
             sensitivity=[0.0, *(diameter(self.clip, weight) for weight in weights.tolist())],
             threshold=self.colluders(clients) + self.tolerate,
-            receivers=[0],
+            receivers="all",  # through the model
             names=[SERVER, *(client.name for client in clients)],
         )
 
@@ -141,12 +153,13 @@ class Training:
 
         >>> clients = [Client("a", bytes(31) + b"a", 1.0, 1e-5, 1), Client("b", bytes(31) + b"b", 2.0, 1e-5, 1)]
         >>> terms = Training("digits", 1.0, 10).terms("digits / round 1", 1, bytes(32), clients)
-        >>> terms.lead, terms.grid.dimension, terms.sigma[0]
-        (0, 10, np.int64(0))
+        >>> terms.lead, terms.grid.dimension
+        (0, 10)
         """
         weights = self.weights_of(clients)
         ask = Ask(self.name, number, self.clip, self.examples, (0.0, *weights.tolist()))
         bounds = np.array([0.0, *(bound(self.clip, weight, ask.counted) for weight in weights.tolist())])
         made = plan_on_grid(self.spec(clients, weights), bounds, self.dimension)
         roster = (server_key, *(client.key for client in clients))
-        return Terms.of(label, made, bounds, roster, ask.text(), "computational", self.tolerate)
+        public = Terms.of(label, made, bounds, roster, ask.text(), "computational", self.tolerate)
+        return replace(public, spec=made.asked.replace(receivers=[0]))

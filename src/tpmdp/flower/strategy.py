@@ -33,11 +33,11 @@ from tpmdp.flower.contribution import average, is_trained, moved
 from tpmdp.flower.mod import EXAMPLES
 from tpmdp.flower.rounds import CLIP_MAX, CLIP_MIN, EXAMPLES_MAX, SERVER, Ask, Client, Training
 from tpmdp.identity import check_name
-from tpmdp.protocol.masks import word_type
 from tpmdp.protocol.messages import MessageError
 from tpmdp.protocol.party import Party, ProtocolError
 from tpmdp.protocol.secrets import FreshSecrets
 from tpmdp.protocol.terms import PUBLIC_KEY_BYTES, Terms
+from tpmdp.release import noise_source, noisy_vector
 from tpmdp.validate import FloatArray
 
 FAILURES_MAX: Final = 3  # sessions in a row without an answer
@@ -60,12 +60,19 @@ class _Round:
 
 @dataclass(frozen=True)
 class RoundReport:
-    """What a round gave: how many clients are counted, who dropped out, and the noise in each entry of the average."""
+    """What a round gave: how many clients are counted, who dropped out, and the noise in each entry of the average.
+
+    Also its session as clients' ledgers name it, how many sessions were tried so far, and the grid of the sum.
+    """
 
     number: int
     clients: int
     missing: tuple[str, ...]
     noise: float
+    session: str
+    sessions: int
+    step: float
+    word: int
 
 
 class PrivateStrategy:
@@ -165,7 +172,8 @@ class PrivateStrategy:
                     if failures >= FAILURES_MAX:
                         raise
                     announced = None
-                    self._enrol(grid)
+                    if len(self._clients) < self._clients_least:  # perhaps some are back
+                        self._enrol(grid)
             failures = 0
             arrays = self._apply(current, arrays, total)
             result.arrays = arrays
@@ -207,7 +215,10 @@ class PrivateStrategy:
             raise TpmdpError("the wrapped strategy made no model of the average: use one that takes one reply")
         missing = tuple(terms.spec.name(party) for party in sorted(set(range(terms.count)) - current.lead.members))
         noise = terms.standard_deviation_of(current.lead.members) / divisor
-        self.reports.append(RoundReport(current.number, len(members), missing, noise))
+        grid, label = terms.grid, terms.label
+        self.reports.append(
+            RoundReport(current.number, len(members), missing, noise, label, self._sessions, grid.step, grid.word)
+        )
         kept = {
             name: _like(arrays[name].numpy(), made[name].numpy()) for name in names
         }  # averaging makes counters floats
@@ -293,8 +304,9 @@ class PrivateStrategy:
             self._planned = chosen, self._set.terms(label, number, self._public_key, chosen)
             self.guarantee = guarantee_text(self._planned[1])
         terms = _renamed(self._planned[1], label, number)
-        nothing = np.zeros(terms.grid.dimension, dtype=word_type(terms.grid.word))
-        lead = Party(terms, 0, self._identity, nothing, FreshSecrets())
+        # The server has no data; the plan may still ask it for noise, against clients that see the model.
+        vector = noisy_vector(terms, 0, np.zeros(terms.grid.dimension, dtype=np.int64), noise_source(terms))
+        lead = Party(terms, 0, self._identity, vector, FreshSecrets())
         nodes = {node: place for place, node in enumerate(self._clients, start=1)}
         made = _Round(number, terms, lead, Switch(terms, {0: lead}), nodes)
         made.switch.start()

@@ -408,18 +408,39 @@ class Ledger:
         ...         ledger.keep(bytes(32), "seed", b"1"), ledger.keep(bytes(32), "seed", b"2")
         (b'1', b'1')
         """
-        key, wanted = _key(session), _private({name: value})
+        return self.keep_all(session, {name: value})[name]
+
+    def keep_all(self, session: bytes, values: Mapping[str, bytes]) -> dict[str, bytes]:
+        """The same for several at once: on the disk together or not at all.
+
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with Ledger.create(Path(folder) / "a.ledger", "hospital", 1.0, 1e-6) as ledger:
+        ...         _ = ledger.reserve(bytes(32), "flu", Charge(0, 0, 1, 1e-6), "record", {"a": b"1"})
+        ...         ledger.keep_all(bytes(32), {"a": b"2", "b": b"2"})
+        {'a': b'1', 'b': b'2'}
+        """
+        key, wanted = _key(session), _private(values)
+        found = self._kept_of(key, wanted)
+        if len(found) == len(wanted):  # nothing to write
+            self._check_open(key)
+            return found
         with self._transaction():
-            if self._find(key, "reserve") is None:
-                raise LedgerError(f"session {key[:16]}", "is not reserved", "reserve it first")
-            if self._find(key, "settle") is not None:
-                raise LedgerError(f"session {key[:16]}", "is finished", "start a new session")
-            found = self._read("SELECT value FROM private WHERE session = ? AND name = ?", (key, name))
-            if found:
-                stored: bytes = found[0][0]
-                return stored
-            self._store(key, wanted)
-        return wanted[name]
+            self._check_open(key)
+            found = self._kept_of(key, wanted)
+            self._store(key, {name: value for name, value in wanted.items() if name not in found})
+        return {**wanted, **found}
+
+    def _kept_of(self, key: str, names: Mapping[str, bytes]) -> dict[str, bytes]:
+        places = ", ".join("?" * len(names))
+        query = f"SELECT name, value FROM private WHERE session = ? AND name IN ({places})"  # noqa: S608
+        return dict(self._read(query, (key, *names)))
+
+    def _check_open(self, key: str) -> None:
+        if self._find(key, "reserve") is None:
+            raise LedgerError(f"session {key[:16]}", "is not reserved", "reserve it first")
+        if self._find(key, "settle") is not None:
+            raise LedgerError(f"session {key[:16]}", "is finished", "start a new session")
 
     def kept(self, session: bytes) -> dict[str, bytes]:
         """The private state kept for the session; empty if there is none.

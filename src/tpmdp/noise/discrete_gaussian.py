@@ -13,18 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tpmdp.errors import InputError
+from tpmdp.noise import kernel
 from tpmdp.noise.grid import SIGMA_MAX
 from tpmdp.noise.source import NoiseSource, Words
 
 _BATCH_MAX: Final = 1 << 18  # words drawn at a time: 2 MiB
 _WORDS_A_DRAW: Final = 8  # somewhat more than a draw takes on average
+_WORTH_COMPILING: Final = 100_000  # draws in this process: fewer take less time than loading the compiler
+_drawn = 0
 
 
 @lru_cache(maxsize=1)
 def _constants() -> Words:
-    from tpmdp.noise.kernel import exp_constants
-
-    return exp_constants()
+    return kernel.exp_constants()
 
 
 def discrete_gaussian(sigma: int | np.integer[Any], count: int, source: NoiseSource) -> NDArray[np.int64]:
@@ -35,8 +36,7 @@ def discrete_gaussian(sigma: int | np.integer[Any], count: int, source: NoiseSou
     >>> 98 < noise.std() < 102
     np.True_
     """
-    from tpmdp.noise import kernel
-
+    global _drawn
     if isinstance(sigma, bool) or not isinstance(sigma, Integral) or not 0 <= int(sigma) <= SIGMA_MAX:
         rule = f"must be a whole number of grid steps from 0 to {SIGMA_MAX}"
         raise InputError("sigma", sigma, rule, "choose a coarser or finer grid")
@@ -44,13 +44,15 @@ def discrete_gaussian(sigma: int | np.integer[Any], count: int, source: NoiseSou
         raise InputError("count", count, "must not be negative", "give the length of the vector")
     if not sigma:
         return np.zeros(count, dtype=np.int64)
+    _drawn += count
+    fill = kernel.compiled_fill() if _drawn > _WORTH_COMPILING else kernel.fill
     out = np.empty(count, dtype=np.int64)
     done = 0
     left = np.empty(0, dtype=np.uint64)
     while done < count:
         wanted = min(_BATCH_MAX, _WORDS_A_DRAW * (count - done) + 2 * kernel.RESERVE)
         words = np.concatenate((left, source.words(wanted)))
-        done, used, state = kernel.fill(out, done, int(sigma), words, _constants())
+        done, used, state = fill(out, done, int(sigma), words, _constants())
         if state == kernel.UNDECIDED:
             raise ArithmeticError("512 random bits did not settle a comparison: no noise was drawn")
         left = words[used:]

@@ -1,4 +1,4 @@
-"""The inner loop of the discrete Gaussian sampler: integers only, compiled by Numba where it is installed.
+"""The inner loop of the discrete Gaussian sampler: integers only, compiled by Numba where that is worth it.
 
 Karney (2016), Algorithm D, for whole sigma: k >= 0 with weight e^(-k^2/2), j uniform below sigma, a sign; the value
 sign (k sigma + j) is kept with probability e^(-x (2k + x) / 2), x = j / sigma. Every decision compares integers
@@ -9,20 +9,14 @@ docs/theory.md, "Exact noise". Every number is an unsigned 64-bit integer, so th
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from functools import lru_cache
+from typing import Any, Final
 
 import numpy as np
 
 from tpmdp.noise.source import Words
 
-try:
-    from numba import njit as _njit
-
-    COMPILED = True
-except ImportError:  # the plain function below gives the same draws, slower
-    COMPILED = False
-
-Function = TypeVar("Function", bound=Callable[..., Any])
+Fill = Callable[[Any, int, int, Any, Any], tuple[int, int, int]]
 
 DIGITS: Final = 8  # 64-bit words to which constants are known
 ROWS: Final = 26  # k is at most 25: larger ones together have weight below 2**-480
@@ -30,8 +24,19 @@ RESERVE: Final = 64  # words that must be left before a value is started
 UNDECIDED: Final = -1
 
 
-def _compiled(function: Function) -> Function:
-    return _njit(cache=True, nogil=True)(function) if COMPILED else function
+@lru_cache(maxsize=1)
+def compiled_fill() -> Fill:
+    """`fill` compiled, which takes a second or more to load; as it is where Numba is not installed, for the same draws.
+
+    >>> callable(compiled_fill())
+    True
+    """
+    try:
+        from numba import njit
+    except ImportError:
+        return fill
+    found: Fill = njit(cache=True, nogil=True)(fill)
+    return found
 
 
 def exp_constants() -> Words:
@@ -69,7 +74,6 @@ def exp_constants() -> Words:
     return np.array(digits, dtype=np.uint64)
 
 
-@_compiled
 def fill(out: Any, start: int, sigma: int, words: Any, constants: Any) -> tuple[int, int, int]:
     """Fill out[start:] with draws until done or out of words: (next index, words used, 0 or UNDECIDED).
 

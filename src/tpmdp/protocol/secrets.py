@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from typing import Final, NamedTuple, Protocol
 
 KEY_BYTES: Final = 32
@@ -29,8 +29,11 @@ class Secrets(Protocol):
     def forget_pads(self, attempt: int) -> None:
         """An attempt was given up."""
 
-    def note_submission(self, attempt: int, submitted: Submitted) -> None:
-        """About to submit: the answer may come after a restart, and after later attempts were begun."""
+    def note_submission(self, attempt: int, submitted: Submitted, bound: bytes = b"") -> bytes:
+        """About to submit: the answer may come after a restart, and after later attempts were begun.
+
+        With what its masks are bound to, which is kept as by `bind`, at once; gives that back.
+        """
 
     def submissions(self) -> dict[int, Submitted]:
         """What was noted, by attempt."""
@@ -50,6 +53,9 @@ class Store(Protocol):
 
     def keep(self, name: str, value: bytes) -> bytes:
         """Keep the value unless there is one by that name; returns what is kept."""
+
+    def keep_all(self, values: Mapping[str, bytes]) -> dict[str, bytes]:
+        """The same for several, all at once."""
 
     def names(self) -> list[str]:
         """What there is."""
@@ -72,6 +78,10 @@ class MappingStore:
     def keep(self, name: str, value: bytes) -> bytes:
         """Keep the value unless there is one by that name."""
         return self._mapping.setdefault(name, value)
+
+    def keep_all(self, values: Mapping[str, bytes]) -> dict[str, bytes]:
+        """Keep several."""
+        return {name: self.keep(name, value) for name, value in values.items()}
 
     def names(self) -> list[str]:
         """What there is."""
@@ -107,9 +117,10 @@ class StoredSecrets:
         """An attempt was given up."""
         self._store.discard([name for name in self._store.names() if name.startswith(f"pad {attempt} ")])
 
-    def note_submission(self, attempt: int, submitted: Submitted) -> None:
-        """About to submit: kept before the message leaves."""
-        self._store.keep(f"submitted {attempt}", submitted.lead_key + submitted.digest)
+    def note_submission(self, attempt: int, submitted: Submitted, bound: bytes = b"") -> bytes:
+        """About to submit: kept before the message leaves, with what its masks are bound to."""
+        noted, name = {f"submitted {attempt}": submitted.lead_key + submitted.digest}, f"bound {attempt}"
+        return self._store.keep_all({**noted, name: bound} if bound else noted).get(name, b"")
 
     def submissions(self) -> dict[int, Submitted]:
         """What was noted, by attempt."""

@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constr
 OUT := out
 CENSUS := ../shared/data/acs2024_pums_adults.parquet
 
-.PHONY: run plan income figures test lint bench clean
+.PHONY: run plan income figures test lint bench bench-flower clean
 
 run: $(VENV)/.run
 	@mkdir -p $(OUT)
@@ -38,6 +38,9 @@ lint: $(VENV)/.test
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks --out docs/benchmarks.md
+
+bench-flower: $(VENV)/.test
+	$(BIN)/python -m benchmarks.flower --out docs/flower_measures.md
 
 clean:
 	rm -rf $(VENV) $(OUT) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

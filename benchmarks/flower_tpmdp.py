@@ -72,7 +72,7 @@ class Outcome(Result):
     second_round: float | None = None
     exact: bool | None = None  # equal to the sum of the clients' noisy vectors, every entry
     noise: float | None = None  # standard deviation in each entry of the average
-    sessions: int = 0  # that the first answer took
+    tries: int = 1  # sessions that the first answer took
 
 
 def stage_of(message: Message) -> str:
@@ -198,7 +198,7 @@ def server_app(options: Options, folder: Path, key: Ed25519PrivateKey, result: O
                 return
             report = strategy.reports[-1]
             result.bytes_up, result.bytes_down = meter.up / options.clients, meter.down / options.clients
-            result.counted, result.noise, result.sessions = report.clients, report.noise, report.sessions
+            result.counted, result.noise, result.tries = report.clients, report.noise, report.tries
             counted = [client for client in range(options.clients) if f"client-{client}" not in report.missing]
             if len(counted) != report.clients:  # those that failed are not even in the session that was answered
                 counted = [client for client in counted if not (folder / f"failed-{client}").exists()]

@@ -62,7 +62,8 @@ class _Round:
 class RoundReport:
     """What a round gave: how many clients are counted, who dropped out, and the noise in each entry of the average.
 
-    Also its session as clients' ledgers name it, how many sessions were tried so far, and the grid of the sum.
+    Also its session as clients' ledgers name it, how many sessions it took (those without an answer may be charged, too),
+    and the grid of the sum.
     """
 
     number: int
@@ -70,7 +71,7 @@ class RoundReport:
     missing: tuple[str, ...]
     noise: float
     session: str
-    sessions: int
+    tries: int
     step: float
     word: int
 
@@ -174,8 +175,8 @@ class PrivateStrategy:
                     announced = None
                     if len(self._clients) < self._clients_least:  # perhaps some are back
                         self._enrol(grid)
+            arrays = self._apply(current, arrays, total, failures + 1)
             failures = 0
-            arrays = self._apply(current, arrays, total)
             result.arrays = arrays
             report = self.reports[-1]
             result.train_metrics_clientapp[number] = MetricRecord(
@@ -199,7 +200,7 @@ class PrivateStrategy:
             log(INFO, "tpmdp: evaluation after round %s: %s", number, found)
             result.evaluate_metrics_serverapp[number] = found
 
-    def _apply(self, current: _Round, arrays: ArrayRecord, total: FloatArray) -> ArrayRecord:
+    def _apply(self, current: _Round, arrays: ArrayRecord, total: FloatArray, tries: int) -> ArrayRecord:
         """The next model: what the wrapped strategy makes of the average."""
         ask, terms = Ask.parse(current.terms.query), current.terms
         members = sorted(current.lead.members - {terms.lead})
@@ -217,7 +218,7 @@ class PrivateStrategy:
         noise = terms.standard_deviation_of(current.lead.members) / divisor
         grid, label = terms.grid, terms.label
         self.reports.append(
-            RoundReport(current.number, len(members), missing, noise, label, self._sessions, grid.step, grid.word)
+            RoundReport(current.number, len(members), missing, noise, label, tries, grid.step, grid.word)
         )
         kept = {
             name: _like(arrays[name].numpy(), made[name].numpy()) for name in names

@@ -21,6 +21,7 @@ from tpmdp.engines.mpyc.engine import MpycEngine
 from tpmdp.engines.relay.engine import RelayEngine
 from tpmdp.errors import DeadlineError, TpmdpError
 from tpmdp.protocol.masks import to_words
+from tpmdp.protocol.messages import Kind
 from tpmdp.protocol.terms import Guarantee
 from tpmdp.queries.catalogue import EXAMPLES, KINDS
 from tpmdp.table import Table, Text
@@ -103,6 +104,46 @@ def test_what_a_party_sends_follows_the_threshold_not_the_number_of_parties() ->
 def test_a_deadline_that_cannot_be_met_is_an_error_and_not_a_wait() -> None:
     with pytest.raises(DeadlineError, match="deadline"):
         MemoryEngine().run(World(5, 2).terms, World(5, 2).identities, World(5, 2).vectors, deadline_s=-1.0)
+
+
+@pytest.fixture
+def flower() -> Iterator[FlowerEngine]:
+    yield FLOWER
+    FLOWER.server, FLOWER.lost = None, {}
+
+
+@pytest.mark.parametrize("server", [0, 2])
+def test_the_server_of_flower_is_a_party_like_any_other(flower: FlowerEngine, server: int) -> None:
+    """A receiver and the lead, or neither: others get the same."""
+    world = World(5, 2, [0, 4], label=f"server {server}")
+    flower.server = server
+    outcome = run(flower, world)
+    assert set(outcome.sums) == {0, 4}
+    assert outcome.receipts == {1, 2, 3}
+    assert all(total.tolist() == world.total for total in outcome.sums.values())
+
+
+@pytest.mark.parametrize("server", [None, 0])
+@pytest.mark.parametrize("kind", [Kind.KEYS, Kind.SUBMIT])
+def test_nodes_of_flower_may_fail_before_they_have_submitted(
+    flower: FlowerEngine, server: int | None, kind: Kind
+) -> None:
+    world = World(5, 3, [0, 4], label=f"fail {server} {kind}")
+    world.terms = dataclasses.replace(world.terms, tolerate=2)
+    flower.server, flower.lost = server, {1: kind, 4: kind}
+    outcome = run(flower, world)
+    assert outcome.missing == {1, 4}
+    assert set(outcome.sums) == {0}
+    assert outcome.sums[0].tolist() == world.inputs[[0, 2, 3]].sum(axis=0).tolist()
+
+
+def test_who_is_lost_on_flower_in_the_last_step_or_leads_ends_the_session(flower: FlowerEngine) -> None:
+    for lost, kind in ((3, Kind.REVEAL), (0, Kind.KEYS)):
+        world = World(5, 3, [0, 4], label=f"end {lost}")
+        world.terms = dataclasses.replace(world.terms, tolerate=2)
+        flower.lost = {lost: kind}
+        with pytest.raises(DeadlineError, match=world.terms.spec.name(lost)):
+            run(flower, world)
 
 
 def every_query() -> tuple[Study, dict[str, Table]]:

@@ -84,9 +84,9 @@ def clipped(update: FloatArray, clip: float) -> FloatArray:
     largest = float(np.max(np.abs(update), initial=0.0))
     if not math.isfinite(largest) or largest == 0:
         return np.zeros_like(update)
-    norm = math.sqrt(float(np.sum((update / largest) ** 2))) * largest
-    allowed = clip * (1 - _MARGIN)
-    return update if norm <= allowed else update / largest * (allowed / (norm / largest))
+    scaled = update / largest  # so that no square overflows or vanishes
+    norm, allowed = math.sqrt(float(np.sum(scaled**2))), clip * (1 - _MARGIN)
+    return update if norm <= allowed / largest else scaled * (allowed / norm)
 
 
 def height(clip: float) -> float:

@@ -62,7 +62,7 @@ class _Round:
 class RoundReport:
     """What a round gave: how many clients are counted, who dropped out, and the noise in each entry of the average.
 
-    Also its session as clients' ledgers name it, how many sessions it took (those without an answer may be charged, too),
+    Also its session as clients' ledgers name it, how many sessions it took (void ones may be charged, too),
     and the grid of the sum.
     """
 

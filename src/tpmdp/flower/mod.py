@@ -58,7 +58,7 @@ def private_mod(party: Callable[[Context], Own] | None = None, evaluate: bool = 
         try:
             fields = fields_of(message.content)
         except MessageError as error:
-            reason = f"this client answers a private training only ({error}): use tpmdp.flower.PrivateStrategy"
+            reason = f"this client takes part in private trainings only: use tpmdp.flower.PrivateStrategy ({error})"
             return Message(Error(REFUSED, reason), reply_to=message)
         try:
             told = _Desk(find(context), message, context, call_next).answer(fields)
@@ -142,12 +142,13 @@ class _Desk:
                     problems.append(_logged(error))
             if train and train not in self._memory.sessions() and ledger.status(train) == "unknown":
                 problems.append(_logged(MessageError("asked to train for terms that this client does not know")))
+            told: dict[str, Value] = {"problem": "; ".join(problems)[:1000]}
             if bytes_of(fields, "terms"):
                 try:
                     out += self._offered(unpack_text(bytes_of(fields, "terms")))
                 except TpmdpError as error:
-                    problems.append(_logged(error))
-            told: dict[str, Value] = {"outbox": pack(out), "problem": "; ".join(problems)[:1000]}
+                    told["refused"] = _logged(error)[:1000]
+            told["outbox"] = pack(out)
             return {**told, "ready": own.is_ready(ledger)} if train else told
 
     def _sorted(self, messages: list[bytes]) -> dict[bytes, list[bytes]]:
@@ -196,6 +197,7 @@ class _Desk:
         if party.receipt:
             ledger.settle(session, "receipt", {})
             memory.forget(session)
+            log(INFO, "tpmdp: %s is counted in %s", self._own.name, terms.label)
             return out
         if secrets.last_attempt() in secrets.submissions():  # of the others' messages only groups are of use now
             kept = [data for data in kept if decode(data).kind == Kind.GROUP]

@@ -145,7 +145,7 @@ class Own:
             name = terms.spec.name(index)
             if key != self.public_key and self.peers.get(name) != key:
                 rule = f"is not a peer of {self.name} with this public key"
-                raise InputError("roster", name, rule, "add it to the peers file if it should be")
+                raise InputError("roster", name, rule, "list it in all peers files, or keep it out")
 
 
 def read_own(path: Path) -> Own:

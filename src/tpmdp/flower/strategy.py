@@ -7,12 +7,11 @@ clients may drop out. Whatever strategy is wrapped (FedAvg, FedAdam, ...) gets t
 
 from __future__ import annotations
 
-import math
 import secrets
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from logging import INFO, WARNING
+from logging import INFO, WARNING, getLogger
 from typing import Any, Final
 
 import numpy as np
@@ -24,24 +23,24 @@ from flwr.serverapp.strategy import FedAvg, Result, Strategy
 from numpy.typing import NDArray
 
 from tpmdp import plain
-from tpmdp.engines.contract import guarantee_text, stuck
+from tpmdp.engines.contract import guarantee_text
 from tpmdp.engines.flower.hub import exchange
 from tpmdp.engines.flower.switch import Switch
 from tpmdp.engines.flower.wire import Value, bytes_of, fields_of, pack, pack_text, record_of, text_of, unpack
 from tpmdp.errors import DeadlineError, InputError, TpmdpError, shown
 from tpmdp.flower.contribution import average, is_trained, moved
+from tpmdp.flower.enrolment import Enrolment
 from tpmdp.flower.mod import EXAMPLES
-from tpmdp.flower.rounds import CLIP_MAX, CLIP_MIN, EXAMPLES_MAX, SERVER, Ask, Client, Training
-from tpmdp.identity import check_name
+from tpmdp.flower.rounds import CLIP_MAX, CLIP_MIN, EXAMPLES_MAX, Ask, Client, Training
 from tpmdp.protocol.messages import MessageError
 from tpmdp.protocol.party import Party, ProtocolError
 from tpmdp.protocol.secrets import FreshSecrets
-from tpmdp.protocol.terms import PUBLIC_KEY_BYTES, Terms
+from tpmdp.protocol.terms import Terms
 from tpmdp.release import noise_source, noisy_vector
 from tpmdp.validate import FloatArray
 
 FAILURES_MAX: Final = 3  # sessions in a row without an answer
-_WAIT_S: Final = 0.2
+FLOWER_LOGGER: Final = getLogger("flwr")
 
 
 @dataclass(eq=False, repr=False)
@@ -55,25 +54,37 @@ class _Round:
     nodes: dict[int, int]  # party by node
     offered: set[int] = field(default_factory=set)  # nodes that were sent the terms
     trained: set[int] = field(default_factory=set)  # nodes that were sent the model
-    gone: set[int] = field(default_factory=set)  # nodes that do not answer
+    gone: dict[int, str] = field(default_factory=dict)  # nodes that are lost or refuse, and why
+
+    def failure(self) -> str:
+        """Why there is no answer."""
+        names = [self.terms.spec.name(party) for party in self.lead.waiting_for()]
+        reasons = sorted(set(self.gone.values()))
+        why = f" ({'; '.join(reasons)})" if reasons else ""
+        return f"{shown(', '.join(names), 200)} lost in step {self.lead.step}{shown(why, 400) if why else ''}"
 
 
 @dataclass(frozen=True)
 class RoundReport:
-    """What a round gave: how many clients are counted, who dropped out, and the noise in each entry of the average.
+    """What a round gave: which clients are counted, which dropped out, and the noise in each entry of the average.
 
     Also its session as clients' ledgers name it, how many sessions it took (void ones may be charged, too),
     and the grid of the sum.
     """
 
     number: int
-    clients: int
+    counted: tuple[str, ...]
     missing: tuple[str, ...]
     noise: float
     session: str
     tries: int
     step: float
     word: int
+
+    @property
+    def clients(self) -> int:
+        """How many are counted."""
+        return len(self.counted)
 
 
 class PrivateStrategy:
@@ -82,7 +93,8 @@ class PrivateStrategy:
     `clip` bounds the L2 norm of a client's update. `threshold` is how many may collude, the server among them (None:
     the most that any client asks for), `tolerate` how many may drop out of a round. `weighting` is "equal", or
     "balanced" where clients with stricter budgets count less, so that much less noise is needed. `examples_most`
-    weights the average by numbers of examples (up to so many a client) without showing them to anybody.
+    weights the average by numbers of examples (up to so many a client) without showing them to anybody. `peers` are
+    public keys by name (`read_peers`): nodes of others are not let in.
 
     >>> strategy = PrivateStrategy(name="digits", clip=1.0, tolerate=2)
     """
@@ -100,6 +112,7 @@ class PrivateStrategy:
         examples_most: int = 0,
         clients_least: int = 2,
         patience_s: float = 60.0,
+        peers: Mapping[str, bytes] | None = None,
         key: Ed25519PrivateKey | None = None,
         arrays_key: str = "arrays",
         config_key: str = "config",
@@ -118,16 +131,14 @@ class PrivateStrategy:
             raise InputError("spread", spread, "must lie in (0, 1]", "leave it out for 1")
         if not patience_s > 0:
             raise InputError("patience_s", patience_s, "must be positive", "give seconds to wait for an answer")
-        self._strategy = strategy or FedAvg(fraction_evaluate=0.0)
+        self._strategy = strategy or FedAvg()
         self._set = Training(name, float(clip), 1, examples_most, threshold, tolerate, weighting, float(spread))
         self._clients_least, self._patience_s = clients_least, patience_s
         self._identity = key or Ed25519PrivateKey.generate()
         self._keys = arrays_key, config_key
         self._token = secrets.token_hex(8)  # no two runs share a session
         self._sessions = 0
-        self._clients: dict[int, Client] = {}  # by node
-        self._done: set[int] = set()  # nodes that have no budget left, or do not want to
-        self._invited: dict[str, int] = {}  # nodes by the message that asks them who they are
+        self._members = Enrolment(self._public_key, peers, clients_least, patience_s)
         self._left: dict[int, list[bytes]] = {}  # receipts that travel with the next message, by node
         self._planned: tuple[tuple[Client, ...], Terms] | None = None
         self.reports: list[RoundReport] = []
@@ -153,7 +164,7 @@ class PrivateStrategy:
         result, arrays = Result(), initial_arrays
         result.arrays = arrays
         self._evaluate(evaluate_fn, 0, arrays, result)
-        self._enrol(grid)
+        self._members.enrol(grid)
         announced: _Round | None = None
         failures = 0
         for number in range(1, num_rounds + 1):
@@ -173,8 +184,8 @@ class PrivateStrategy:
                     if failures >= FAILURES_MAX:
                         raise
                     announced = None
-                    if len(self._clients) < self._clients_least:  # perhaps some are back
-                        self._enrol(grid)
+                    if len(self._members.clients) < self._clients_least:  # perhaps some are back
+                        self._members.enrol(grid)
             arrays = self._apply(current, arrays, total, failures + 1)
             failures = 0
             result.arrays = arrays
@@ -211,73 +222,21 @@ class PrivateStrategy:
         record = ArrayRecord({name: Array(array) for name, array in zip(names, new, strict=True)})
         content = RecordDict({self._keys[0]: record, "metrics": MetricRecord({EXAMPLES: 1})})
         reply = Message(content, dst_node_id=1, message_type="train")
-        made, _ = self._strategy.aggregate_train(current.number, [reply])
+        with _quiet():
+            made, _ = self._strategy.aggregate_train(current.number, [reply])
         if made is None:
             raise TpmdpError("the wrapped strategy made no model of the average: use one that takes one reply")
+        counted = tuple(terms.spec.name(party) for party in members)
         missing = tuple(terms.spec.name(party) for party in sorted(set(range(terms.count)) - current.lead.members))
         noise = terms.standard_deviation_of(current.lead.members) / divisor
         grid, label = terms.grid, terms.label
-        self.reports.append(
-            RoundReport(current.number, len(members), missing, noise, label, tries, grid.step, grid.word)
-        )
+        self.reports.append(RoundReport(current.number, counted, missing, noise, label, tries, grid.step, grid.word))
         kept = {
             name: _like(arrays[name].numpy(), made[name].numpy()) for name in names
         }  # averaging makes counters floats
         return ArrayRecord({name: Array(array) for name, array in kept.items()})
 
     # Who takes part --------------------------------------------------------------------------------------------------
-
-    def _enrol(self, grid: Grid) -> None:
-        """Ask every node who it is, and for its budget."""
-        nodes = [node for node in self._wait_for_nodes(grid) if node not in self._done]
-        replies = exchange(grid, {node: record_of({"enrol": True}) for node in nodes}, "train", self._patience_s)
-        self._clients = {}
-        for node in sorted(replies):
-            self._add(node, replies[node])
-        log(INFO, "tpmdp: %s clients enrolled", len(self._clients))
-
-    def _add(self, node: int, content: RecordDict) -> None:
-        """A node that says who it is."""
-        try:
-            client, ready = _read_client(fields_of(content))
-        except TpmdpError as error:
-            self._done.add(node)
-            log(WARNING, "tpmdp: node %s does not take part: %s", node, shown(str(error), 300))
-            return
-        names = {SERVER, *(other.name for other in self._clients.values())}
-        keys = {self._public_key, *(other.key for other in self._clients.values())}
-        if not ready:
-            self._done.add(node)
-            log(INFO, "tpmdp: %s has no budget left", client.name)
-        elif client.name in names or client.key in keys:
-            log(WARNING, "tpmdp: node %s has the name or key of another one (%s)", node, client.name)
-        else:
-            self._clients[node] = client
-
-    def _invite(self, grid: Grid) -> None:
-        """Ask nodes that are new, or were lost, who they are; nobody waits for their answer."""
-        known = {*self._clients, *self._done, *self._invited.values()}
-        nodes = [node for node in grid.get_node_ids() if node not in known]
-        messages = [Message(record_of({"enrol": True}), dst_node_id=node, message_type="train") for node in nodes]
-        if messages:
-            self._invited.update(zip(grid.push_messages(messages), nodes, strict=False))
-
-    def _welcome(self, grid: Grid) -> None:
-        """Those that have answered an invitation take part from the next round that is planned."""
-        if not self._invited:
-            return
-        for reply in grid.pull_messages(list(self._invited)):
-            node = self._invited.pop(reply.metadata.reply_to_message_id, None)
-            if node is not None and not reply.has_error() and node not in self._clients:
-                self._add(node, reply.content)
-
-    def _wait_for_nodes(self, grid: Grid) -> list[int]:
-        until = time.monotonic() + self._patience_s
-        while True:
-            nodes = list(grid.get_node_ids())
-            if len(nodes) >= self._clients_least or time.monotonic() > until:
-                return nodes
-            time.sleep(_WAIT_S)
 
     @property
     def _public_key(self) -> bytes:
@@ -286,9 +245,11 @@ class PrivateStrategy:
     def _next_round(self, number: int) -> _Round | None:
         """A round among those that are there; None where too few are, once there is a model to return."""
         try:
-            if len(self._clients) < self._clients_least:
-                rule = f"are there with budget left, and {self._clients_least} are needed"
-                raise InputError("clients", len(self._clients), rule, "start more nodes, or set clients_least")
+            count = len(self._members.clients)
+            if count < self._clients_least:
+                why = f" (last: {self._members.reason})" if self._members.reason else ""
+                rule = f"are there that can take part, and {self._clients_least} are needed{why}"
+                raise InputError("clients", count, rule, "start more nodes, or set clients_least")
             return self._new_round(number)
         except InputError as error:
             if not self.reports:
@@ -298,7 +259,7 @@ class PrivateStrategy:
 
     def _new_round(self, number: int) -> _Round:
         """Terms for those that are there; the plan is made anew only where that has changed."""
-        chosen = tuple(self._clients.values())
+        chosen = tuple(self._members.clients.values())
         self._sessions += 1
         label = f"{self._set.name} / {self._token} / round {number} / session {self._sessions}"
         if self._planned is None or self._planned[0] != chosen:
@@ -308,7 +269,7 @@ class PrivateStrategy:
         # The server has no data; the plan may still ask it for noise, against clients that see the model.
         vector = noisy_vector(terms, 0, np.zeros(terms.grid.dimension, dtype=np.int64), noise_source(terms))
         lead = Party(terms, 0, self._identity, vector, FreshSecrets())
-        nodes = {node: place for place, node in enumerate(self._clients, start=1)}
+        nodes = {node: place for place, node in enumerate(self._members.clients, start=1)}
         made = _Round(number, terms, lead, Switch(terms, {0: lead}), nodes)
         made.switch.start()
         return made
@@ -326,18 +287,21 @@ class PrivateStrategy:
     ) -> tuple[FloatArray, _Round | None]:
         """Carry a session through; also announces the next one where that costs no message."""
         following: _Round | None = None
-        self._invite(grid)
+        self._members.invite(grid)
         unasked: dict[int, list[bytes]] = {node: [] for node in current.nodes if node not in current.offered}
         if unasked:
             self._ask(grid, current, unasked, None, self._patience_s)
+        keys_asked = 1  # the last attempt for which all have been asked for their keys
         while not current.lead.done:
             ready = self._ready(current)
-            if not ready:
+            keys_missing = current.lead.step in ("agree", "keys") and current.lead.attempt <= keys_asked
+            if keys_missing or not ready:  # nobody trains for a session that cannot succeed
                 again = current.lead.drop_missing()
                 if not again:
-                    raise DeadlineError(stuck(current.lead))
+                    raise DeadlineError(current.failure())
                 current.switch.post(again)
                 continue
+            keys_asked = current.lead.attempt
             model = None if current.trained >= set(ready) else (arrays, config, current.number)
             last = current.lead.step == "reveal" or (self._set.tolerate == 0 and current.lead.step == "receive")
             if last and with_next and following is None:
@@ -348,16 +312,28 @@ class PrivateStrategy:
             waiting = current.switch.take(party)
             if waiting and node not in current.gone:
                 self._left.setdefault(node, []).extend(waiting)
-        self._welcome(grid)
+        self._members.welcome(grid)
         assert current.lead.result is not None
-        usable = following is not None and set(following.nodes) <= set(self._clients)
+        usable = following is not None and self._is_accepted(following, current)
         return current.terms.grid.decode(current.lead.result), following if usable else None
+
+    def _is_accepted(self, following: _Round, current: _Round) -> bool:
+        """Whether all have agreed to the next round; where some do not, it is planned anew, at no cost."""
+        refused = following.gone
+        before = [why for node, why in refused.items() if node in current.nodes]
+        newcomers = set(following.nodes) - set(current.nodes)
+        for node in following.nodes:
+            if node in newcomers and before:  # terms were good without it: others do not want to train with it
+                log(WARNING, "tpmdp: goes on without %s", following.terms.spec.name(following.nodes[node]))
+                self._members.leave_out(node, before[0])
+            elif node in refused and not (newcomers and before):
+                self._members.leave_out(node, refused[node])
+        return not refused and set(following.nodes) <= set(self._members.clients)
 
     def _following(self, current: _Round) -> _Round | None:
         """The next round, among those that are still there."""
-        for node in current.gone:
-            self._clients.pop(node, None)
-        return self._next_round(current.number + 1) if len(self._clients) >= self._clients_least else None
+        enough = len(self._members.clients) >= self._clients_least
+        return self._next_round(current.number + 1) if enough else None
 
     def _ready(self, current: _Round) -> dict[int, int]:
         waiting = current.switch.waiting()
@@ -387,17 +363,18 @@ class PrivateStrategy:
             if send_model and model is not None:
                 _add_model(contents[node], *model, self._keys)
                 current.trained.add(node)
-        replies = exchange(grid, contents, "train", timeout_s)
+        replies, failed = exchange(grid, contents, "train", timeout_s)
         for node in contents:
+            if node not in replies:
+                self._lose(node, current, failed.get(node, "does not answer in time"))
+                continue
             try:
                 self._take(node, current, following, fields_of(replies[node]))
-            except KeyError:
-                self._lose(node, current, "does not answer")
             except MessageError as error:
                 self._lose(node, current, str(error))
             except ProtocolError as error:
                 self._lose(node, current, str(error))
-                self._done.add(node)
+                self._members.leave_out(node, str(error))
                 raise
 
     def _take(self, node: int, current: _Round, following: _Round | None, fields: dict[str, Value]) -> None:
@@ -405,20 +382,23 @@ class PrivateStrategy:
         current.switch.post(messages, current.nodes[node])
         if following is not None and node in following.nodes:
             following.switch.post(messages, following.nodes[node])
-        problem = text_of(fields, "problem")
+        problem, refused = text_of(fields, "problem"), text_of(fields, "refused")
+        if refused:  # the terms that were offered
+            offer = following or current
+            offer.gone[node] = refused
+            log(WARNING, "tpmdp: %s refuses: %s", offer.terms.spec.name(offer.nodes[node]), shown(refused, 300))
+            if offer is current:
+                self._members.lose(node)
         if problem:
             self._lose(node, current, problem)
-        elif fields.get("ready") is False:
-            client = self._clients.pop(node, None)
-            if client is not None:
-                self._done.add(node)
-                log(INFO, "tpmdp: %s has no budget for a further round", client.name)
+        elif fields.get("ready") is False and node in self._members.clients:
+            log(INFO, "tpmdp: %s has no budget for a further round", self._members.clients[node].name)
+            self._members.leave_out(node, "has no budget left")
 
     def _lose(self, node: int, current: _Round, problem: str) -> None:
-        name = current.terms.spec.name(current.nodes[node])
-        log(WARNING, "tpmdp: %s: %s", name, shown(problem, 300))
-        current.gone.add(node)
-        self._clients.pop(node, None)
+        log(WARNING, "tpmdp: %s: %s", current.terms.spec.name(current.nodes[node]), shown(problem, 300))
+        current.gone[node] = problem
+        self._members.lose(node)
 
     def _say_goodbye(self, grid: Grid) -> None:
         """Receipts that are left over; nobody waits for the answers of those that are gone."""
@@ -426,6 +406,17 @@ class PrivateStrategy:
         exchange(
             grid, {node: record_of({"inbox": pack(some)}) for node, some in left.items()}, "train", self._patience_s
         )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what Flower logs about the one reply it is given."""
+    level = FLOWER_LOGGER.level
+    FLOWER_LOGGER.setLevel(WARNING)
+    try:
+        yield
+    finally:
+        FLOWER_LOGGER.setLevel(level)
 
 
 def _renamed(terms: Terms, label: str, number: int) -> Terms:
@@ -446,18 +437,3 @@ def _add_model(
 ) -> None:
     content[keys[0]] = arrays
     content[keys[1]] = ConfigRecord({**(config or {}), "server-round": number})
-
-
-def _read_client(fields: dict[str, Any]) -> tuple[Client, bool]:
-    """What a node says of itself, checked."""
-    problem = text_of(fields, "problem")
-    if problem:
-        raise MessageError(problem)
-    name, key = check_name("name", text_of(fields, "name")), bytes_of(fields, "key")
-    if len(key) != PUBLIC_KEY_BYTES:
-        raise MessageError("a public key must have 32 bytes")
-    numbers = [fields.get("epsilon"), fields.get("delta")]
-    if not all(isinstance(value, float) and not math.isnan(value) for value in numbers):
-        raise MessageError("a budget must be two numbers")
-    threshold = plain.whole("threshold", fields.get("threshold"), 1, 100_000)
-    return Client(name, key, numbers[0] or 0.0, numbers[1] or 0.0, threshold), fields.get("ready") is True

@@ -27,27 +27,29 @@ class NodeError(TpmdpError):
     """A node refuses what it was asked; says why."""
 
 
-def exchange(grid: Grid, contents: Mapping[int, RecordDict], kind: str, timeout_s: float) -> dict[int, RecordDict]:
-    """Send each node its content and wait for the answers; nodes that fail or are late are not in the result.
+def exchange(
+    grid: Grid, contents: Mapping[int, RecordDict], kind: str, timeout_s: float
+) -> tuple[dict[int, RecordDict], dict[int, str]]:
+    """Send each node its content and wait: the answers, and why nodes failed; those that are late are in neither.
 
     What `Grid.send_and_receive` does, but it asks more often: a deployment answers seconds earlier.
     """
     if not contents:
-        return {}
+        return {}, {}
     until, pause = time.monotonic() + timeout_s, _PAUSE_S[0]
     ttl = max(1.0, timeout_s) + _GRACE_S  # nobody should work for a message that is given up
     messages = [Message(content, dst_node_id=node, message_type=kind, ttl=ttl) for node, content in contents.items()]
     waiting = dict(zip(grid.push_messages(messages), contents, strict=True))
-    found = {}
+    found, failed = {}, {}
     while True:
         for reply in grid.pull_messages(list(waiting)):
             node = waiting.pop(reply.metadata.reply_to_message_id, None)  # an error may come from the SuperLink
             if node is not None and reply.has_error():
-                log(INFO, "node %s failed: %s", node, shown(reply.error.reason or "no reason"))
+                failed[node] = shown(reply.error.reason or "failed without a reason", 200)
             elif node is not None:
                 found[node] = reply.content
         if not waiting or time.monotonic() >= until:
-            return found
+            return found, failed
         time.sleep(pause)
         pause = min(1.2 * pause, _PAUSE_S[1])
 
@@ -118,15 +120,16 @@ class Session:
 
     def _ask(self, fields: Mapping[int, dict[str, Value]]) -> None:
         contents = {node: record_of({"place": self._place, **asked}) for node, asked in fields.items()}
-        replies = exchange(self._grid, contents, "query", min(self._patience_s, self._deadline - time.monotonic()))
+        wait_s = min(self._patience_s, self._deadline - time.monotonic())
+        replies, failed = exchange(self._grid, contents, "query", wait_s)
         for node in fields:
+            if node not in replies:
+                self._lose(node, failed.get(node, "does not answer in time"))
+                continue
             try:
                 self._take(node, fields_of(replies[node]))
-            except KeyError:
-                self._lose(node)
             except MessageError as error:
-                log(INFO, "node %s answers nonsense (%s)", node, error)
-                self._lose(node)
+                self._lose(node, f"answers nonsense ({error})")
 
     def _take(self, node: int, fields: dict[str, Value]) -> None:
         problem = text_of(fields, "problem")
@@ -142,5 +145,6 @@ class Session:
             self._lead_done = fields.get("done") is True
             self._problem = text_of(fields, "stuck")
 
-    def _lose(self, node: int) -> None:
+    def _lose(self, node: int, why: str) -> None:
+        log(INFO, "tpmdp: node %s: %s", node, why)
         self._node_of.pop(self._party_at.get(node, -1), None)

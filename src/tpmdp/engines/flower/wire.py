@@ -97,7 +97,7 @@ def fields_of(content: RecordDict) -> dict[str, Value]:
     """The fields of our record in a Flower message from outside."""
     record = content.config_records.get(RECORD)
     if record is None:
-        raise MessageError("a Flower message without our record")
+        raise MessageError("the message is not one of tpmdp")
     if record.get("version") != VERSION:
         raise MessageError(f"version {record.get('version')!r} of our record, and this tpmdp speaks {VERSION}")
     return {name: value for name, value in record.items() if isinstance(value, bool | int | float | str | bytes)}

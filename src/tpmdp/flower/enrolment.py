@@ -1,0 +1,115 @@
+"""Who takes part in a training: nodes say who they are and what they allow; new ones may join, lost ones come back."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from logging import INFO, WARNING
+from typing import Any, Final
+
+from flwr.app import Message, RecordDict
+from flwr.common import log
+from flwr.serverapp import Grid
+
+from tpmdp import plain
+from tpmdp.engines.flower.hub import exchange
+from tpmdp.engines.flower.wire import bytes_of, fields_of, record_of, text_of
+from tpmdp.errors import TpmdpError, shown
+from tpmdp.flower.rounds import SERVER, Client
+from tpmdp.identity import check_name
+from tpmdp.protocol.messages import MessageError
+from tpmdp.protocol.terms import PUBLIC_KEY_BYTES
+
+_WAIT_S: Final = 0.2
+_COLLUDERS_MAX: Final = 100_000
+
+
+class Enrolment:
+    """The clients of a training by node. With `peers`, only those are let in."""
+
+    def __init__(self, server_key: bytes, peers: Mapping[str, bytes] | None, least: int, patience_s: float) -> None:
+        self._server_key, self._peers, self._least, self._patience_s = server_key, peers, least, patience_s
+        self.clients: dict[int, Client] = {}
+        self._out: set[int] = set()  # nodes that have no budget left, do not want to, or may not
+        self._invited: dict[str, int] = {}  # nodes by the message that asks them who they are
+        self.reason = ""  # why the last one does not take part
+
+    def enrol(self, grid: Grid) -> None:
+        """Ask every node who it is, and for its budget."""
+        until = time.monotonic() + self._patience_s
+        while len(nodes := list(grid.get_node_ids())) < self._least and time.monotonic() < until:
+            time.sleep(_WAIT_S)
+        asked = {node: record_of({"enrol": True}) for node in nodes if node not in self._out}
+        self.clients = {}
+        found, _ = exchange(grid, asked, "train", self._patience_s)
+        for node in sorted(found):
+            self._add(node, found[node])
+        log(INFO, "tpmdp: %s clients enrolled", len(self.clients))
+
+    def invite(self, grid: Grid) -> None:
+        """Ask nodes that are new, or were lost, who they are; nobody waits for their answer."""
+        known = {*self.clients, *self._out, *self._invited.values()}
+        nodes = [node for node in grid.get_node_ids() if node not in known]
+        messages = [Message(record_of({"enrol": True}), dst_node_id=node, message_type="train") for node in nodes]
+        if messages:
+            self._invited.update(zip(grid.push_messages(messages), nodes, strict=False))
+
+    def welcome(self, grid: Grid) -> None:
+        """Those that have answered an invitation take part from the next round that is planned."""
+        for reply in grid.pull_messages(list(self._invited)) if self._invited else ():
+            node = self._invited.pop(reply.metadata.reply_to_message_id, None)
+            if node is not None and not reply.has_error() and node not in self.clients:
+                self._add(node, reply.content)
+
+    def lose(self, node: int) -> None:
+        """A node that did not answer; it may come back."""
+        self.clients.pop(node, None)
+
+    def leave_out(self, node: int, reason: str) -> None:
+        """A node that is not asked again."""
+        self._out.add(node)
+        client = self.clients.pop(node, None)
+        self.reason = f"{client.name if client else f'node {node}'}: {reason}"
+
+    def _add(self, node: int, content: RecordDict) -> None:
+        try:
+            client, ready = read_client(fields_of(content))
+        except TpmdpError as error:
+            self._refuse(node, f"node {node}", str(error))
+            return
+        if not ready:
+            self._refuse(node, client.name, "has no budget left")
+        elif self._peers is not None and self._peers.get(client.name) != client.key:
+            self._refuse(node, client.name, "is not in the server's peers with this public key")
+        elif client.name == SERVER or any(client.name == one.name for one in self.clients.values()):
+            self._refuse(node, client.name, "has the name of another one")
+        elif client.key == self._server_key or any(client.key == one.key for one in self.clients.values()):
+            self._refuse(node, client.name, "has the key of another one")
+        else:
+            self.clients[node] = client
+
+    def _refuse(self, node: int, name: str, reason: str) -> None:
+        self.leave_out(node, reason)
+        self.reason = f"{name}: {shown(reason, 300)}"
+        log(WARNING, "tpmdp: %s does not take part: %s", name, shown(reason, 300))
+
+
+def read_client(fields: dict[str, Any]) -> tuple[Client, bool]:
+    """What a node says of itself, checked, and whether it has budget left.
+
+    >>> said = {"name": "lab", "key": bytes(32), "epsilon": 1.0, "delta": 1e-5, "threshold": 2, "ready": True}
+    >>> read_client(said)[0].name
+    'lab'
+    """
+    problem = text_of(fields, "problem")
+    if problem:
+        raise MessageError(problem)
+    name, key = check_name("name", text_of(fields, "name")), bytes_of(fields, "key")
+    if len(key) != PUBLIC_KEY_BYTES:
+        raise MessageError("a public key must have 32 bytes")
+    epsilon, delta = fields.get("epsilon"), fields.get("delta")
+    if not isinstance(epsilon, float) or not isinstance(delta, float) or not epsilon > 0 or not 0 < delta < 1:
+        raise MessageError("a budget must be two numbers, epsilon above 0 and delta between 0 and 1")
+    threshold = plain.whole("threshold", fields.get("threshold"), 1, _COLLUDERS_MAX)
+    return Client(name, key, epsilon, delta, threshold), fields.get("ready") is True and not math.isnan(epsilon)

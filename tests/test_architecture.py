@@ -77,6 +77,7 @@ RANKS = [
     {"flower.rounds"},
     {"flower.own"},
     {"flower.mod", "flower.simulated"},
+    {"flower.enrolment"},
     {"flower.strategy"},
     {"embedded"},
     {"baselines", "parties_file", "plan_file"},

@@ -6,20 +6,23 @@ real simulation and deployment elsewhere in this folder.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable
 from typing import Any
 from uuid import uuid4
 
 from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.supercore.task_identity import TaskIdentity
 
 Lose = Callable[[int, Message], bool]
 
 
 class LocalGrid:
-    """`lose_request` and `lose_reply` say for a node's number and a message whether it gets lost."""
+    """`lose_request` and `lose_reply` say for a node's number and a message whether it gets lost.
+
+    `log` has what the server sees, `made` also the replies that got lost on the way.
+    """
 
     def __init__(
         self, app: ClientApp, nodes: int, lose_request: Lose | None = None, lose_reply: Lose | None = None
@@ -30,6 +33,7 @@ class LocalGrid:
         self.lose_request: Lose = lose_request or (lambda *_: False)
         self.lose_reply: Lose = lose_reply or (lambda *_: False)
         self.log: list[tuple[int, Message, Message | None]] = []  # number of the node, request, reply
+        self.made: list[tuple[int, Message, Message]] = []
         self._answers: dict[str, Message] = {}
         self.down: set[int] = set()  # numbers of nodes that are not there
 
@@ -51,17 +55,26 @@ class LocalGrid:
     def _answer(self, message: Message) -> Message | None:
         node = message.metadata.dst_node_id
         number = node - 100
-        request = copy.deepcopy(message)  # mods take records out of the message
         reply: Message | None = None
         if number not in self.down and not self.lose_request(number, message):
-            try:
-                reply = self._app(message, self.contexts[node])
-            except Exception as error:
-                reply = Message(Error(1, f"{type(error).__name__}"), reply_to=message)
-            if self.lose_reply(number, reply):
-                reply = None
-        self.log.append((number, request, reply))
+            made = self.deliver(number, message)
+            reply = None if self.lose_reply(number, made) else made
+        self.log.append((number, message, reply))
         return reply
+
+    def deliver(self, number: int, message: Message) -> Message:
+        """What a node answers; nothing is shared with it but bytes, as on a network."""
+        request = _copy(message)
+        try:
+            reply = _copy(self._app(request, self.contexts[100 + number]))
+        except Exception as error:  # as Flower does, which also tells the text
+            reply = Message(Error(1, f"{type(error).__name__}: {error}"), reply_to=message)
+        self.made.append((number, message, reply))
+        return reply
+
+
+def _copy(message: Message) -> Message:
+    return message_from_proto(message_to_proto(message))
 
 
 def _context(node: int, partition: int, nodes: int) -> Context:

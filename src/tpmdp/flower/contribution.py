@@ -53,7 +53,7 @@ def moved(arrays: Sequence[NDArray[Any]], update: FloatArray) -> list[NDArray[An
     for array in arrays:
         if is_trained(array):
             part = update[start : start + array.size].reshape(array.shape)
-            found.append((array.astype(np.float64) + part).astype(array.dtype))
+            found.append(np.asarray(array.astype(np.float64) + part, dtype=array.dtype))
             start += array.size
         else:
             found.append(array)

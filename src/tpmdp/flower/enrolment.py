@@ -20,9 +20,12 @@ from tpmdp.flower.rounds import SERVER, Client
 from tpmdp.identity import check_name
 from tpmdp.protocol.messages import MessageError
 from tpmdp.protocol.terms import PUBLIC_KEY_BYTES
+from tpmdp.validate import DELTA_MIN, EPSILON_MIN
 
 _WAIT_S: Final = 0.2
 _COLLUDERS_MAX: Final = 100_000
+_EPSILONS: Final = (2 * EPSILON_MIN, 1e6)
+_DELTA_LEAST: Final = 2 * DELTA_MIN
 
 
 class Enrolment:
@@ -62,6 +65,20 @@ class Enrolment:
             if node is not None and not reply.has_error() and node not in self.clients:
                 self._add(node, reply.content)
 
+    def leave_out_demanding(self, threshold: int | None, tolerate: int) -> None:
+        """Those that ask for more protection than is planned for, or than can be if most clients are to be in it."""
+        most = threshold
+        if most is None:
+            asked = sorted(client.threshold for client in self.clients.values())
+            fitting = [
+                one for count, one in enumerate(asked, start=1) if self._least <= count and one + tolerate <= count
+            ]
+            most = max(fitting, default=_COLLUDERS_MAX)  # where nobody fits the planner says why
+        for node, client in list(self.clients.items()):
+            if client.threshold > most:
+                reason = f"asks for a threshold of {client.threshold}, and at most {most} is planned for"
+                self._refuse(node, client.name, reason)
+
     def lose(self, node: int) -> None:
         """A node that did not answer; it may come back."""
         self.clients.pop(node, None)
@@ -90,7 +107,8 @@ class Enrolment:
             self.clients[node] = client
 
     def _refuse(self, node: int, name: str, reason: str) -> None:
-        self.leave_out(node, reason)
+        self.clients.pop(node, None)
+        self._out.add(node)
         self.reason = f"{name}: {shown(reason, 300)}"
         log(WARNING, "tpmdp: %s does not take part: %s", name, shown(reason, 300))
 
@@ -109,7 +127,9 @@ def read_client(fields: dict[str, Any]) -> tuple[Client, bool]:
     if len(key) != PUBLIC_KEY_BYTES:
         raise MessageError("a public key must have 32 bytes")
     epsilon, delta = fields.get("epsilon"), fields.get("delta")
-    if not isinstance(epsilon, float) or not isinstance(delta, float) or not epsilon > 0 or not 0 < delta < 1:
-        raise MessageError("a budget must be two numbers, epsilon above 0 and delta between 0 and 1")
+    if not isinstance(epsilon, float) or not isinstance(delta, float):
+        raise MessageError("a budget must be two numbers")
+    if not (_EPSILONS[0] <= epsilon <= _EPSILONS[1] or epsilon == math.inf) or not _DELTA_LEAST <= delta < 1:
+        raise MessageError("a budget for a round is out of the range that plans can have")
     threshold = plain.whole("threshold", fields.get("threshold"), 1, _COLLUDERS_MAX)
-    return Client(name, key, epsilon, delta, threshold), fields.get("ready") is True and not math.isnan(epsilon)
+    return Client(name, key, epsilon, delta, threshold), fields.get("ready") is True

@@ -61,19 +61,30 @@ def private_mod(party: Callable[[Context], Own] | None = None, evaluate: bool = 
             reason = f"this client takes part in private trainings only: use tpmdp.flower.PrivateStrategy ({error})"
             return Message(Error(REFUSED, reason), reply_to=message)
         try:
-            told = _Desk(find(context), message, context, call_next).answer(fields)
+            own = find(context)
         except Exception as error:  # Flower would tell the server what it says
+            log(WARNING, "tpmdp: %s", error)
+            known = isinstance(error, _NoSettingsError)
+            problem = str(error) if known else "has settings that are not in order: its own log says why"
+            return Message(record_of({"problem": problem}), reply_to=message)
+        try:
+            told = _Desk(own, message, context, call_next).answer(fields)
+        except Exception as error:
             told = {"problem": _logged(error)}
         return Message(record_of(told), reply_to=message)
 
     return mod
 
 
+class _NoSettingsError(InputError):
+    """The node was started without settings."""
+
+
 def _party_of_node(context: Context) -> Own:
     path = context.node_config.get(NODE_KEY)
     if not isinstance(path, str):
         remedy = f"start the SuperNode with --node-config '{NODE_KEY}=\"/path/to/client.toml\"'"
-        raise InputError("node configuration", "(none)", f"has no {NODE_KEY}", remedy)
+        raise _NoSettingsError("node configuration", "(none)", f"has no {NODE_KEY}", remedy)
     return read_own(Path(path))
 
 
@@ -145,7 +156,7 @@ class _Desk:
             told: dict[str, Value] = {"problem": "; ".join(problems)[:1000]}
             if bytes_of(fields, "terms"):
                 try:
-                    out += self._offered(unpack_text(bytes_of(fields, "terms")))
+                    out += self._offered(unpack_text(bytes_of(fields, "terms")), ledger)
                 except TpmdpError as error:
                     told["refused"] = _logged(error)[:1000]
             told["outbox"] = pack(out)
@@ -160,21 +171,37 @@ class _Desk:
                 continue
         return found
 
-    def _offered(self, text: str) -> list[bytes]:
-        """Terms of a round to come: checked against our own settings, and answered with a signed key. No cost yet."""
+    def _offered(self, text: str, ledger: Ledger) -> list[bytes]:
+        """Terms of a round to come: checked against our own settings, and answered with a signed key. No cost yet.
+
+        We sign one plan for a session. With two, each of us could be told that the noise is with the others.
+        """
         terms = Terms.parse(text)
         index, _ = self._own.check(terms)
         session, memory = terms.session, self._memory
-        if session not in memory.sessions():
+        if session in memory.sessions():
+            if memory.read("terms", session) != text.encode():
+                raise InputError("terms", terms.label, "differ from those this client has signed", "name a new session")
+        else:
+            key = self._key_before(terms, ledger)
             for old in memory.sessions()[: 1 - _SESSIONS_MAX]:
                 memory.forget(old)
             memory.write("terms", session, text.encode())
-            memory.write("key", session, FreshSecrets().key(1))
+            memory.write("key", session, key)
         secrets = StoredSecrets(MappingStore({_FIRST_KEY: memory.read("key", session)}))
         nothing = np.zeros(terms.grid.dimension, dtype=word_type(terms.grid.word))
         out = Party(terms, index, self._own.identity, nothing, secrets).start()
         memory.write("sent", session, [mark(data) for data in out])
         return out
+
+    def _key_before(self, terms: Terms, ledger: Ledger) -> bytes:
+        """The first attempt's key: of a session that was begun before a restart, the one it had then."""
+        if ledger.status(terms.session) == "unknown":
+            return FreshSecrets().key(1)
+        kept = ledger.kept(terms.session)
+        if kept.get("plan") != terms.plan_hash or _FIRST_KEY not in kept:
+            raise InputError("terms", terms.label, "are of a session that is over or has others", "name a new session")
+        return kept[_FIRST_KEY]
 
     def _go_on(self, session: bytes, arrived: list[bytes], train: bool, ledger: Ledger) -> list[bytes]:
         """A session that we have agreed to; nothing of it before we have trained for it."""

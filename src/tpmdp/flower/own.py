@@ -36,11 +36,13 @@ from tpmdp.flower.rounds import SERVER, Ask, Client, published
 from tpmdp.identity import check_name, parse_public, public_text, read_key, write_key
 from tpmdp.ledger import Charge, Ledger, OverspendError
 from tpmdp.protocol.terms import Terms
+from tpmdp.validate import EPSILON_MIN
 
 ANY: Final = "any"
 NODE_KEY: Final = "tpmdp-party"  # in the node configuration of Flower: the path of the client's file
 ROUNDS_MAX: Final = 1_000_000
 _SIZE_MAX: Final = 1 << 20
+_DELTA_LEAST: Final = 1e-200
 _LESS: Final = 1 - 1e-9  # so that all rounds fit the whole budget, whatever is rounded up on the way
 _REQUIRED: Final = ("name", "key", "ledger", "epsilon", "delta", "rounds", "threshold", "peers")
 
@@ -62,11 +64,14 @@ class Own:
         check_name("name", self.name)
         if self.name == SERVER:
             raise InputError("name", self.name, "is the server's", "choose another name")
+        plain.whole("rounds", self.rounds, 1, ROUNDS_MAX)
+        plain.whole("threshold", self.threshold, 1, ROUNDS_MAX)
         for field in ("epsilon", "delta"):
             object.__setattr__(self, field, plain.number(field, getattr(self, field)))
         calibrate(self.epsilon, self.delta)  # says what is wrong with them
-        plain.whole("rounds", self.rounds, 1, ROUNDS_MAX)
-        plain.whole("threshold", self.threshold, 1, ROUNDS_MAX)
+        if self.round_budget[0] < 2 * EPSILON_MIN:
+            rule = f"leaves a round less than any plan can have at epsilon {self.epsilon:g}"
+            raise InputError("rounds", self.rounds, rule, "take fewer rounds or a larger epsilon")
 
     def __repr__(self) -> str:
         return f"Own({self.name})"
@@ -84,13 +89,23 @@ class Own:
         return float(mu_at(calibrate(self.epsilon, self.delta))) / math.sqrt(self.rounds)
 
     @cached_property
+    def round_budget(self) -> tuple[float, float]:
+        """The same as epsilon and delta: at the client's delta, or at a smaller one where that leaves no epsilon."""
+        delta = self.delta
+        if math.isinf(self.round_mu):
+            return math.inf, delta
+        while (epsilon := float(epsilon_of(self.round_mu, delta)) * _LESS) < self.round_mu and delta > _DELTA_LEAST:
+            delta /= 10
+        return epsilon, delta
+
+    @property
     def round_epsilon(self) -> float:
-        """The same at the client's delta."""
-        return math.inf if math.isinf(self.round_mu) else float(epsilon_of(self.round_mu, self.delta)) * _LESS
+        """The epsilon of a round."""
+        return self.round_budget[0]
 
     def client(self) -> Client:
         """What the server may know."""
-        return Client(self.name, self.public_key, self.round_epsilon, self.delta, self.threshold)
+        return Client(self.name, self.public_key, *self.round_budget, self.threshold)
 
     def open_ledger(self) -> Ledger:
         """This client's ledger; its owner must be the client."""
@@ -98,12 +113,19 @@ class Own:
         if ledger.party != self.name:
             ledger.close()
             raise FileError(self.ledger, f"is the ledger of {ledger.party}", f"use that of {self.name}")
+        limit = ledger.newest(1)[0]
+        if limit.limit_epsilon > self.epsilon or limit.limit_delta > self.delta:
+            ledger.close()
+            problem = f"has a limit above the budget of {self.name}'s settings ({self.epsilon:g}, {self.delta:g})"
+            raise FileError(
+                self.ledger, problem, "lower it with tpmdp ledger limit, or use a ledger for this training only"
+            )
         return ledger
 
     def is_ready(self, ledger: Ledger) -> bool:
         """Whether the ledger has room for one more round."""
         if math.isinf(self.round_mu):
-            return True
+            return math.isinf(ledger.newest(1)[0].limit_epsilon)
         try:
             ledger.check_room(os.urandom(32), "one more round", Charge(self.round_mu * _LESS, 0.0, 0.0, 0.0))
         except OverspendError:
@@ -119,8 +141,9 @@ class Own:
         if name != self.name:
             raise InputError("terms", name, f"name {self.name} otherwise", remedy)
         epsilon, delta = float(spec.epsilon[index]), float(spec.delta[index])
-        if epsilon > self.round_epsilon or delta > self.delta:
-            rule = f"is more than {self.name} allows in a round ({self.round_epsilon:g}, {self.delta:g})"
+        most = self.round_budget
+        if epsilon > most[0] or delta > most[1]:
+            rule = f"is more than {self.name} allows in a round ({most[0]:g}, {most[1]:g})"
             raise InputError("budget", f"({epsilon:g}, {delta:g})", rule, remedy)
         colluders = int(np.broadcast_to(spec.threshold, (terms.count,))[index]) - terms.tolerate
         if colluders < self.threshold:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from logging import INFO, WARNING, getLogger
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -114,8 +114,8 @@ class PrivateStrategy:
         patience_s: float = 60.0,
         peers: Mapping[str, bytes] | None = None,
         key: Ed25519PrivateKey | None = None,
-        arrays_key: str = "arrays",
-        config_key: str = "config",
+        arrays_key: str = "",
+        config_key: str = "",
     ) -> None:
         plain.title("name", name)
         if isinstance(clip, bool) or not isinstance(clip, int | float) or not CLIP_MIN <= clip <= CLIP_MAX:
@@ -135,7 +135,11 @@ class PrivateStrategy:
         self._set = Training(name, float(clip), 1, examples_most, threshold, tolerate, weighting, float(spread))
         self._clients_least, self._patience_s = clients_least, patience_s
         self._identity = key or Ed25519PrivateKey.generate()
-        self._keys = arrays_key, config_key
+        self._keys = (
+            arrays_key or getattr(self._strategy, "arrayrecord_key", "arrays"),
+            config_key or getattr(self._strategy, "configrecord_key", "config"),
+        )
+        self._weight_key = getattr(self._strategy, "weighted_by_key", EXAMPLES)
         self._token = secrets.token_hex(8)  # no two runs share a session
         self._sessions = 0
         self._members = Enrolment(self._public_key, peers, clients_least, patience_s)
@@ -168,24 +172,25 @@ class PrivateStrategy:
         announced: _Round | None = None
         failures = 0
         for number in range(1, num_rounds + 1):
+            config = self._configured(number, arrays, train_config)
             while True:
-                current = announced or self._next_round(number)
+                current = announced or self._next_round(grid, number)
                 if current is None:
                     self._say_goodbye(grid)
                     return result
                 try:
-                    total, announced = self._run(
-                        grid, current, arrays, timeout, train_config, with_next=number < num_rounds
-                    )
+                    total, announced = self._run(grid, current, arrays, timeout, config, with_next=number < num_rounds)
                     break
                 except (DeadlineError, ProtocolError) as error:
                     failures += 1
                     log(WARNING, "tpmdp: round %s gave no answer: %s", number, error)
-                    if failures >= FAILURES_MAX:
-                        raise
                     announced = None
-                    if len(self._members.clients) < self._clients_least:  # perhaps some are back
-                        self._members.enrol(grid)
+                    if failures >= FAILURES_MAX:
+                        if not self.reports:
+                            raise
+                        log(WARNING, "tpmdp: training ends after round %s", self.reports[-1].number)
+                        self._say_goodbye(grid)
+                        return result
             arrays = self._apply(current, arrays, total, failures + 1)
             failures = 0
             result.arrays = arrays
@@ -211,6 +216,14 @@ class PrivateStrategy:
             log(INFO, "tpmdp: evaluation after round %s: %s", number, found)
             result.evaluate_metrics_serverapp[number] = found
 
+    def _configured(self, number: int, arrays: ArrayRecord, config: ConfigRecord | None) -> ConfigRecord:
+        """What the wrapped strategy tells clients besides the model; it may keep the model for its own use."""
+        given = ConfigRecord(dict(config or {}))
+        with _quiet():
+            asked = self._strategy.configure_train(number, arrays, given, cast(Grid, _Anybody(self._strategy)))
+            found = [message.content.config_records.get(self._keys[1]) for message in asked]
+        return next((record for record in found if record is not None), given)
+
     def _apply(self, current: _Round, arrays: ArrayRecord, total: FloatArray, tries: int) -> ArrayRecord:
         """The next model: what the wrapped strategy makes of the average."""
         ask, terms = Ask.parse(current.terms.query), current.terms
@@ -220,7 +233,7 @@ class PrivateStrategy:
         names = list(arrays)
         new = moved([arrays[name].numpy() for name in names], update)
         record = ArrayRecord({name: Array(array) for name, array in zip(names, new, strict=True)})
-        content = RecordDict({self._keys[0]: record, "metrics": MetricRecord({EXAMPLES: 1})})
+        content = RecordDict({self._keys[0]: record, "metrics": MetricRecord({self._weight_key: 1})})
         reply = Message(content, dst_node_id=1, message_type="train")
         with _quiet():
             made, _ = self._strategy.aggregate_train(current.number, [reply])
@@ -242,14 +255,13 @@ class PrivateStrategy:
     def _public_key(self) -> bytes:
         return self._identity.public_key().public_bytes_raw()
 
-    def _next_round(self, number: int) -> _Round | None:
+    def _next_round(self, grid: Grid, number: int) -> _Round | None:
         """A round among those that are there; None where too few are, once there is a model to return."""
         try:
-            count = len(self._members.clients)
-            if count < self._clients_least:
-                why = f" (last: {self._members.reason})" if self._members.reason else ""
-                rule = f"are there that can take part, and {self._clients_least} are needed{why}"
-                raise InputError("clients", count, rule, "start more nodes, or set clients_least")
+            return self._new_round(number)
+        except InputError:
+            self._members.enrol(grid)  # perhaps some are back
+        try:
             return self._new_round(number)
         except InputError as error:
             if not self.reports:
@@ -259,6 +271,12 @@ class PrivateStrategy:
 
     def _new_round(self, number: int) -> _Round:
         """Terms for those that are there; the plan is made anew only where that has changed."""
+        self._members.leave_out_demanding(self._set.threshold, self._set.tolerate)
+        count = len(self._members.clients)
+        if count < self._clients_least:
+            why = f" (last: {self._members.reason})" if self._members.reason else ""
+            rule = f"are there that can take part, and {self._clients_least} are needed{why}"
+            raise InputError("clients", count, rule, "start more nodes, or set clients_least")
         chosen = tuple(self._members.clients.values())
         self._sessions += 1
         label = f"{self._set.name} / {self._token} / round {number} / session {self._sessions}"
@@ -331,9 +349,11 @@ class PrivateStrategy:
         return not refused and set(following.nodes) <= set(self._members.clients)
 
     def _following(self, current: _Round) -> _Round | None:
-        """The next round, among those that are still there."""
-        enough = len(self._members.clients) >= self._clients_least
-        return self._next_round(current.number + 1) if enough else None
+        """The next round among those that are still there, if there can be one."""
+        try:
+            return self._new_round(current.number + 1)
+        except InputError:
+            return None  # this one comes first
 
     def _ready(self, current: _Round) -> dict[int, int]:
         waiting = current.switch.waiting()
@@ -349,13 +369,14 @@ class PrivateStrategy:
         following: _Round | None = None,
     ) -> None:
         """One exchange: messages of this session, the model for those that have not had it, terms of the next one."""
-        contents = {}
+        contents, offers = {}, {}
         for node, messages in asked.items():
             fields: dict[str, Value] = {"inbox": pack(self._left.pop(node, []) + messages)}
             offer = current if node not in current.offered else following
             if offer is not None and node in offer.nodes and node not in offer.offered:
                 fields["terms"] = pack_text(offer.terms.canonical())
                 offer.offered.add(node)
+                offers[node] = offer
             send_model = model is not None and node not in current.trained
             if send_model:
                 fields["train"] = current.terms.session
@@ -369,7 +390,7 @@ class PrivateStrategy:
                 self._lose(node, current, failed.get(node, "does not answer in time"))
                 continue
             try:
-                self._take(node, current, following, fields_of(replies[node]))
+                self._take(node, current, offers.get(node), fields_of(replies[node]))
             except MessageError as error:
                 self._lose(node, current, str(error))
             except ProtocolError as error:
@@ -377,14 +398,13 @@ class PrivateStrategy:
                 self._members.leave_out(node, str(error))
                 raise
 
-    def _take(self, node: int, current: _Round, following: _Round | None, fields: dict[str, Value]) -> None:
+    def _take(self, node: int, current: _Round, offer: _Round | None, fields: dict[str, Value]) -> None:
         messages = unpack(bytes_of(fields, "outbox") or b"-")
         current.switch.post(messages, current.nodes[node])
-        if following is not None and node in following.nodes:
-            following.switch.post(messages, following.nodes[node])
+        if offer is not None and offer is not current:
+            offer.switch.post(messages, offer.nodes[node])
         problem, refused = text_of(fields, "problem"), text_of(fields, "refused")
-        if refused:  # the terms that were offered
-            offer = following or current
+        if refused and offer is not None:  # the terms that were offered
             offer.gone[node] = refused
             log(WARNING, "tpmdp: %s refuses: %s", offer.terms.spec.name(offer.nodes[node]), shown(refused, 300))
             if offer is current:
@@ -406,6 +426,18 @@ class PrivateStrategy:
         exchange(
             grid, {node: record_of({"inbox": pack(some)}) for node, some in left.items()}, "train", self._patience_s
         )
+
+
+class _Anybody:
+    """A grid for a strategy that wants to choose among nodes: as many as it needs, and none of them real."""
+
+    def __init__(self, strategy: Strategy) -> None:
+        needs = [getattr(strategy, name, 1) for name in ("min_available_nodes", "min_train_nodes")]
+        self._count = max(1, *needs)
+
+    def get_node_ids(self) -> list[int]:
+        """Numbers."""
+        return list(range(1, self._count + 1))
 
 
 @contextmanager

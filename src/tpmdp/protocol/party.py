@@ -542,7 +542,7 @@ class Party:
                 low, high = sorted((self.index, other))
                 public = X25519PublicKey.from_public_bytes(attempt.keys[other])
                 try:
-                    key = mask_key(attempt.own, public, terms.session, low, high, self._bound)
+                    key = mask_key(attempt.own, public, terms.session, low, high, self._bound or terms.plan_hash)
                 except InputError:
                     raise ProtocolError(f"{terms.spec.name(other)} sent an unusable key: stop") from None
                 apply(attempt.total, expand(key, terms.grid.dimension, terms.grid.word), self.index, other)

@@ -1,0 +1,3 @@
+"""Nothing of this app is a test."""
+
+collect_ignore_glob = ["*"]

@@ -1,0 +1,1 @@
+"""A small app that test_deployment runs on a real deployment."""

@@ -1,0 +1,131 @@
+"""A server that follows no rules: it holds its own keys, makes terms as it likes and asks clients whatever it wants."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from flwr.app import ConfigRecord, Message, RecordDict
+from numpy.typing import NDArray
+
+from tests.flower.world import GROUP, KEYS, OPEN, RECEIPT, Peeled, World, outbox, record_of_arrays
+from tpmdp.engines.flower.wire import pack, pack_text, record_of
+from tpmdp.flower.rounds import Client, Training
+from tpmdp.protocol.channel import open_sealed
+from tpmdp.protocol.group import to_bits
+from tpmdp.protocol.masks import expand, mask_key, word_type
+from tpmdp.protocol.messages import EVERYONE, Kind, decode, digest_of, encode
+from tpmdp.protocol.messages import Message as Signed
+from tpmdp.protocol.terms import Terms
+
+
+def changed(terms: Terms, **fields: Any) -> str:
+    """The canonical text of terms with some fields of their JSON replaced."""
+    document = json.loads(terms.canonical())
+    document.update(fields)
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+
+class Hostile:
+    """The server of a world. `keys` are its X25519 keys by attempt."""
+
+    def __init__(self, world: World, **training: Any) -> None:
+        self.world = world
+        settings: dict[str, Any] = {"name": "test", "clip": 1.0, "entries": len(world.updates[0])}
+        self.training = Training(**{**settings, **training})
+        self.keys = [X25519PrivateKey.from_private_bytes(os.urandom(32)) for _ in range(8)]
+
+    @property
+    def public(self) -> bytes:
+        return self.world.server.public_key().public_bytes_raw()
+
+    def clients(self) -> list[Client]:
+        return [self.world.own(number).client() for number in range(self.world.count)]
+
+    def terms(self, label: str = "session") -> Terms:
+        return self.training.terms(label, 1, self.public, self.clients())
+
+    # What it sends ---------------------------------------------------------------------------------------------------
+
+    def sign(self, terms: Terms, kind: Kind, attempt: int, body: bytes, to: int = EVERYONE) -> bytes:
+        return encode(Signed(kind, attempt, 0, to, terms.session, terms.plan_hash, body), self.world.server)
+
+    def key_message(self, terms: Terms, attempt: int = 1, key: int | None = None) -> bytes:
+        own = self.keys[attempt if key is None else key]
+        return self.sign(terms, Kind.KEYS, attempt, own.public_key().public_bytes_raw())
+
+    def group_message(self, terms: Terms, attempt: int, members: Iterable[int]) -> bytes:
+        return self.sign(terms, Kind(GROUP), attempt, to_bits(sorted(members), terms.count))
+
+    def open_message(self, terms: Terms, submission: Peeled) -> bytes:
+        body = digest_of(submission.data)
+        return self.sign(terms, Kind(OPEN), submission.attempt, body, submission.sender)
+
+    def receipt_message(self, terms: Terms, submission: Peeled) -> bytes:
+        body = digest_of(submission.data)
+        return self.sign(terms, Kind(RECEIPT), submission.attempt, body, submission.sender)
+
+    def ask(
+        self,
+        number: int,
+        terms: str | Terms | None = None,
+        train: Terms | bytes | None = None,
+        inbox: Sequence[bytes] = (),
+        model: NDArray[Any] | None = None,
+        kind: str = "train",
+        **more: Any,
+    ) -> Message:
+        """Any request; `train` comes with a model."""
+        fields: dict[str, Any] = {"inbox": pack(inbox), **more}
+        if terms is not None:
+            fields["terms"] = pack_text(terms if isinstance(terms, str) else terms.canonical())
+        if train is not None:
+            fields["train"] = train if isinstance(train, bytes) else train.session
+        content: RecordDict = record_of(fields)
+        if train is not None:
+            zero = np.zeros(len(self.world.updates[0])) if model is None else model
+            content["arrays"] = record_of_arrays({"w": zero})
+            content["config"] = ConfigRecord({"server-round": 1})
+        message = Message(content, dst_node_id=100 + number, message_type=kind)
+        return self.world.grid.deliver(number, message)
+
+    def offer(self, number: int, terms: Terms | str) -> list[Peeled]:
+        return outbox(self.ask(number, terms=terms))
+
+    def offer_all(self, terms: Terms | str) -> list[bytes]:
+        """The keys that all clients sign for terms."""
+        replies = [self.offer(number, terms) for number in range(self.world.count)]
+        return [message.data for reply in replies for message in reply if message.kind == KEYS]
+
+    # What it makes of what it gets -----------------------------------------------------------------------------------
+
+    def content(self, message: Peeled, client_key: bytes) -> bytes:
+        """What is sealed for the server."""
+        return open_sealed(self.keys[message.attempt], client_key, decode(message.data))
+
+    def words(self, terms: Terms, submission: Peeled, client_key: bytes) -> NDArray[Any]:
+        """A submission without the mask that the server shares with the client."""
+        content = self.content(submission, client_key)
+        words = np.frombuffer(content[32:], dtype=word_type(terms.grid.word)).copy()
+        if 0 in terms.neighbours(submission.sender):
+            public, own = X25519PublicKey.from_public_bytes(client_key), self.keys[submission.attempt]
+            bound = content[:32] if terms.tolerate else b""
+            key = mask_key(own, public, terms.session, 0, submission.sender, bound or terms.plan_hash)
+            words += expand(key, len(words), terms.grid.word)  # the client, whose number is higher, has subtracted it
+        return words
+
+    def self_mask(self, terms: Terms, reveal: Peeled, client_key: bytes) -> NDArray[Any]:
+        return expand(self.content(reveal, client_key), terms.grid.dimension, terms.grid.word)
+
+
+def quiet(terms: Terms, party: int) -> Terms:
+    """The same terms where one client makes no noise and all others make more: good for all, if all keep to it."""
+    sigma = np.full(terms.count, math.isqrt(int(np.sum(terms.sigma.astype(object) ** 2))) + 1, dtype=np.int64)
+    sigma[party] = 0
+    return replace(terms, sigma=sigma)

@@ -15,14 +15,17 @@ if find_spec("flwr") is None:
 
 from tpmdp.flower.mod import private_mod
 from tpmdp.flower.own import Own, read_own, read_peers
+from tpmdp.flower.rounds import Client, Training
 from tpmdp.flower.simulated import Budget, simulated_clients
 from tpmdp.flower.strategy import PrivateStrategy, RoundReport
 
 __all__ = [
     "Budget",
+    "Client",
     "Own",
     "PrivateStrategy",
     "RoundReport",
+    "Training",
     "private_mod",
     "read_own",
     "read_peers",

@@ -31,8 +31,11 @@ _DELTA_LEAST: Final = 2 * DELTA_MIN
 class Enrolment:
     """The clients of a training by node. With `peers`, only those are let in."""
 
-    def __init__(self, server_key: bytes, peers: Mapping[str, bytes] | None, least: int, patience_s: float) -> None:
-        self._server_key, self._peers, self._least, self._patience_s = server_key, peers, least, patience_s
+    def __init__(
+        self, server_key: bytes, peers: Mapping[str, bytes] | None, least: int, wanted: int, patience_s: float
+    ) -> None:
+        self._server_key, self._peers, self._patience_s = server_key, peers, patience_s
+        self._least, self._wanted = least, wanted
         self.clients: dict[int, Client] = {}
         self._out: set[int] = set()  # nodes that have no budget left, do not want to, or may not
         self._invited: dict[str, int] = {}  # nodes by the message that asks them who they are
@@ -41,9 +44,10 @@ class Enrolment:
     def enrol(self, grid: Grid) -> None:
         """Ask every node who it is, and for its budget."""
         until = time.monotonic() + self._patience_s
-        while len(nodes := list(grid.get_node_ids())) < self._least and time.monotonic() < until:
+        while len(nodes := list(grid.get_node_ids())) < self._wanted and time.monotonic() < until:
             time.sleep(_WAIT_S)
         asked = {node: record_of({"enrol": True}) for node in nodes if node not in self._out}
+        self._wanted = self._least  # who is lost later is not waited for
         self.clients = {}
         found, _ = exchange(grid, asked, "train", self._patience_s)
         for node in sorted(found):

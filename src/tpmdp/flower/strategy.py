@@ -94,7 +94,8 @@ class PrivateStrategy:
     the most that any client asks for), `tolerate` how many may drop out of a round. `weighting` is "equal", or
     "balanced" where clients with stricter budgets count less, so that much less noise is needed. `examples_most`
     weights the average by numbers of examples (up to so many a client) without showing them to anybody. `peers` are
-    public keys by name (`read_peers`): nodes of others are not let in.
+    public keys by name (`read_peers`): nodes of others are not let in. Training waits up to `patience_s` for
+    `clients_wanted` clients, and ends when fewer than `clients_least` are left.
 
     >>> strategy = PrivateStrategy(name="digits", clip=1.0, tolerate=2)
     """
@@ -111,6 +112,7 @@ class PrivateStrategy:
         spread: float = 1.0,
         examples_most: int = 0,
         clients_least: int = 2,
+        clients_wanted: int = 0,
         patience_s: float = 60.0,
         peers: Mapping[str, bytes] | None = None,
         key: Ed25519PrivateKey | None = None,
@@ -125,6 +127,7 @@ class PrivateStrategy:
         plain.whole("tolerate", tolerate, 0, 100_000)
         plain.whole("examples_most", examples_most, 0, EXAMPLES_MAX)
         plain.whole("clients_least", clients_least, 1, 100_000)
+        plain.whole("clients_wanted", clients_wanted, 0, 100_000)
         if weighting not in ("equal", "balanced"):
             raise InputError("weighting", weighting, "must be equal or balanced", "choose one")
         if isinstance(spread, bool) or not isinstance(spread, int | float) or not 0 < spread <= 1:
@@ -142,7 +145,9 @@ class PrivateStrategy:
         self._weight_key = getattr(self._strategy, "weighted_by_key", EXAMPLES)
         self._token = secrets.token_hex(8)  # no two runs share a session
         self._sessions = 0
-        self._members = Enrolment(self._public_key, peers, clients_least, patience_s)
+        self._members = Enrolment(
+            self._public_key, peers, clients_least, max(clients_least, clients_wanted), patience_s
+        )
         self._left: dict[int, list[bytes]] = {}  # receipts that travel with the next message, by node
         self._planned: tuple[tuple[Client, ...], Terms] | None = None
         self.reports: list[RoundReport] = []
@@ -323,6 +328,7 @@ class PrivateStrategy:
             model = None if current.trained >= set(ready) else (arrays, config, current.number)
             last = current.lead.step == "reveal" or (self._set.tolerate == 0 and current.lead.step == "receive")
             if last and with_next and following is None:
+                self._members.welcome(grid)
                 following = self._following(current)
             asked = {node: current.switch.take(party) for node, party in ready.items()}
             self._ask(grid, current, asked, model, timeout_s if model else self._patience_s, following)
@@ -330,7 +336,6 @@ class PrivateStrategy:
             waiting = current.switch.take(party)
             if waiting and node not in current.gone:
                 self._left.setdefault(node, []).extend(waiting)
-        self._members.welcome(grid)
         assert current.lead.result is not None
         usable = following is not None and self._is_accepted(following, current)
         return current.terms.grid.decode(current.lead.result), following if usable else None

@@ -35,7 +35,7 @@ class Enrolment:
         self, server_key: bytes, peers: Mapping[str, bytes] | None, least: int, wanted: int, patience_s: float
     ) -> None:
         self._server_key, self._peers, self._patience_s = server_key, peers, patience_s
-        self._least, self._wanted = least, wanted
+        self._least, self._wanted = least, max(least, wanted)
         self.clients: dict[int, Client] = {}
         self._out: set[int] = set()  # nodes that have no budget left, do not want to, or may not
         self._invited: dict[str, int] = {}  # nodes by the message that asks them who they are

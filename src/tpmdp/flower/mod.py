@@ -7,7 +7,6 @@ errors of the app stay here. Messages that are not ours are refused: no server c
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from logging import INFO, WARNING
 from pathlib import Path
@@ -26,10 +25,10 @@ from tpmdp.flower.own import NODE_KEY, Own, read_own
 from tpmdp.flower.rounds import Ask, published
 from tpmdp.ledger import Ledger, LedgerError, OverspendError
 from tpmdp.ledger_secrets import LedgerSecrets
-from tpmdp.protocol.masks import Mask, word_type
-from tpmdp.protocol.messages import Kind, MessageError, decode
+from tpmdp.protocol.masks import word_type
+from tpmdp.protocol.messages import Kind, MessageError, decode, session_of
 from tpmdp.protocol.party import Party, ProtocolError
-from tpmdp.protocol.secrets import KEY_BYTES, FreshSecrets, MappingStore, StoredSecrets
+from tpmdp.protocol.secrets import FreshSecrets, MappingStore, StoredSecrets
 from tpmdp.protocol.terms import Terms
 from tpmdp.release import charge_of, noise_source, noisy_vector
 from tpmdp.validate import FloatArray
@@ -39,6 +38,7 @@ EXAMPLES: Final = "num-examples"
 REFUSED: Final = 403
 _SESSIONS_MAX: Final = 4  # remembered at a time
 _FIRST_KEY: Final = "key 1"
+_Moved = tuple[Party, StoredSecrets, list[bytes], list[bytes]]  # also what it says, and which messages to keep
 
 
 def private_mod(party: Callable[[Context], Own] | None = None, evaluate: bool = False) -> Mod:
@@ -151,6 +151,8 @@ class _Desk:
                     out += self._go_on(session, arrived.get(session, []), train == session, ledger)
                 except TpmdpError as error:  # of this session; others go on
                     problems.append(_logged(error))
+                    if isinstance(error, ProtocolError):
+                        self._memory.write("broken", session, b"1")
             if train and train not in self._memory.sessions() and ledger.status(train) == "unknown":
                 problems.append(_logged(MessageError("asked to train for terms that this client does not know")))
             told: dict[str, Value] = {"problem": "; ".join(problems)[:1000]}
@@ -165,10 +167,7 @@ class _Desk:
     def _sorted(self, messages: list[bytes]) -> dict[bytes, list[bytes]]:
         found: dict[bytes, list[bytes]] = {}
         for data in messages:
-            try:
-                found.setdefault(decode(data).session, []).append(data)
-            except MessageError:
-                continue
+            found.setdefault(session_of(data), []).append(data)
         return found
 
     def _offered(self, text: str, ledger: Ledger) -> list[bytes]:
@@ -208,17 +207,15 @@ class _Desk:
         memory = self._memory
         inbox = memory.listed("inbox", session) + arrived
         status = ledger.status(session)
-        if status == "settled" or (not arrived and not train):
+        if status == "settled" or (not arrived and not train) or memory.read("broken", session):
             return []
         if status == "unknown" and not train:
             memory.write("inbox", session, inbox)
             return []
         terms = Terms.parse(memory.read("terms", session).decode())
         index = terms.roster.index(self._own.public_key)  # checked when they were offered
-        vector = self._vector(terms, index, ledger)
-        secrets = LedgerSecrets(ledger, session)
-        party = Party(terms, index, self._own.identity, vector, secrets, secrets.last_attempt())
-        out, kept = replay(party, inbox)
+        begun = self._begin(terms, index, inbox, ledger) if status == "unknown" else None
+        party, secrets, out, kept = begun or self._resume(terms, index, inbox, ledger)
         sent = memory.listed("sent", session)
         out = unsent(out, sent)
         if party.receipt:
@@ -226,37 +223,43 @@ class _Desk:
             memory.forget(session)
             log(INFO, "tpmdp: %s is counted in %s", self._own.name, terms.label)
             return out
-        if secrets.last_attempt() in secrets.submissions():  # of the others' messages only groups are of use now
+        if party.attempt in secrets.submissions():  # of the others' messages only groups are of use now
             kept = [data for data in kept if decode(data).kind == Kind.GROUP]
         memory.write("inbox", session, kept)
         memory.write("sent", session, sent + [mark(data) for data in out])
         return out
 
-    def _vector(self, terms: Terms, index: int, ledger: Ledger) -> Mask:
-        """What we contribute, noise included: fixed and charged once, before anything made from it leaves."""
-        session = terms.session
-        if ledger.status(session) == "unknown":
-            ask, charge = Ask.parse(terms.query), charge_of(published(terms), index)
-            ledger.check_room(session, terms.label, charge)
-            update, share = self._train(ask)
-            encoded = terms.grid.encode(
-                contribution(update, ask.clip, ask.weights[index], share), float(terms.bounds[index])
-            )
-            noisy = noisy_vector(terms, index, encoded, noise_source(terms))
-            private = {
-                "plan": terms.plan_hash,
-                "vector": noisy.tobytes(),
-                _FIRST_KEY: self._memory.read("key", session),
-            }
-            if terms.tolerate:  # the secret of the first attempt's self-mask: kept now, it costs no further writing
-                private[f"pad 1 {index}"] = os.urandom(KEY_BYTES)
-            kept = ledger.reserve(session, terms.label, charge, ledger.unit, private).private
-            log(INFO, "tpmdp: %s takes part in %s, epsilon %g", self._own.name, terms.label, charge.epsilon)
-        else:
-            kept = ledger.kept(session)
+    def _begin(self, terms: Terms, index: int, inbox: list[bytes], ledger: Ledger) -> _Moved | None:
+        """Train, draw noise and say what there is to say; nothing of it leaves if another process was faster.
+
+        The charge, the noisy vector and all that the party must not forget reach the disk in one transaction.
+        """
+        ask, charge = Ask.parse(terms.query), charge_of(published(terms), index)
+        ledger.check_room(terms.session, terms.label, charge)
+        update, share = self._train(ask)
+        weighted = contribution(update, ask.clip, ask.weights[index], share)
+        encoded = terms.grid.encode(weighted, float(terms.bounds[index]))
+        vector = noisy_vector(terms, index, encoded, noise_source(terms))
+        kept = {_FIRST_KEY: self._memory.read("key", terms.session)}
+        secrets = StoredSecrets(MappingStore(kept))
+        party = Party(terms, index, self._own.identity, vector, secrets)
+        out, left = replay(party, inbox)
+        private = {"plan": terms.plan_hash, "vector": vector.tobytes(), **kept}
+        if not ledger.reserve(terms.session, terms.label, charge, ledger.unit, private).new:
+            return None
+        log(INFO, "tpmdp: %s takes part in %s, epsilon %g", self._own.name, terms.label, charge.epsilon)
+        return party, secrets, out, left
+
+    def _resume(self, terms: Terms, index: int, inbox: list[bytes], ledger: Ledger) -> _Moved:
+        """Go on with what the ledger has: the vector is fixed, whatever we are asked now."""
+        kept = ledger.kept(terms.session)
         if kept.get("plan") != terms.plan_hash or "vector" not in kept:
-            raise LedgerError(f"session {session.hex()[:16]}", "was begun with another plan", "start a new session")
-        return np.frombuffer(kept["vector"], dtype=word_type(terms.grid.word))
+            name = f"session {terms.session.hex()[:16]}"
+            raise LedgerError(name, "was begun with another plan", "start a new session")
+        vector = np.frombuffer(kept["vector"], dtype=word_type(terms.grid.word))
+        secrets = LedgerSecrets(ledger, terms.session)
+        party = Party(terms, index, self._own.identity, vector, secrets, secrets.last_attempt())
+        return party, secrets, *replay(party, inbox)
 
     def _train(self, ask: Ask) -> tuple[FloatArray, float | None]:
         """The app's update and its share of examples."""

@@ -19,7 +19,7 @@ import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -68,7 +68,6 @@ class Own:
         plain.whole("threshold", self.threshold, 1, ROUNDS_MAX)
         for field in ("epsilon", "delta"):
             object.__setattr__(self, field, plain.number(field, getattr(self, field)))
-        calibrate(self.epsilon, self.delta)  # says what is wrong with them
         if self.round_budget[0] < 2 * EPSILON_MIN:
             rule = f"leaves a round less than any plan can have at epsilon {self.epsilon:g}"
             raise InputError("rounds", self.rounds, rule, "take fewer rounds or a larger epsilon")
@@ -81,22 +80,15 @@ class Own:
         """What others know this client by."""
         return self.identity.public_key().public_bytes_raw()
 
-    @cached_property
+    @property
     def round_mu(self) -> float:
         """What one round may cost: all of them together cost the whole budget, exactly composed."""
-        if math.isinf(self.epsilon):
-            return math.inf
-        return float(mu_at(calibrate(self.epsilon, self.delta))) / math.sqrt(self.rounds)
+        return _share(self.epsilon, self.delta, self.rounds)[0]
 
-    @cached_property
+    @property
     def round_budget(self) -> tuple[float, float]:
         """The same as epsilon and delta: at the client's delta, or at a smaller one where that leaves no epsilon."""
-        delta = self.delta
-        if math.isinf(self.round_mu):
-            return math.inf, delta
-        while (epsilon := float(epsilon_of(self.round_mu, delta)) * _LESS) < self.round_mu and delta > _DELTA_LEAST:
-            delta /= 10
-        return epsilon, delta
+        return _share(self.epsilon, self.delta, self.rounds)[1:]
 
     @property
     def round_epsilon(self) -> float:
@@ -169,6 +161,18 @@ class Own:
             if key != self.public_key and self.peers.get(name) != key:
                 rule = f"is not a peer of {self.name} with this public key"
                 raise InputError("roster", name, rule, "list it in all peers files, or keep it out")
+
+
+@lru_cache(maxsize=64)
+def _share(epsilon: float, delta: float, rounds: int) -> tuple[float, float, float]:
+    """A round's part of a budget: its mu, and that as epsilon and delta. Computed once: it takes milliseconds."""
+    sigma = calibrate(epsilon, delta)
+    if math.isinf(epsilon):
+        return math.inf, math.inf, delta
+    mu = float(mu_at(sigma)) / math.sqrt(rounds)
+    while (share := float(epsilon_of(mu, delta)) * _LESS) < mu and delta > _DELTA_LEAST:
+        delta /= 10
+    return mu, share, delta
 
 
 def read_own(path: Path) -> Own:

@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from logging import INFO, WARNING, getLogger
 from typing import Any, Final, cast
 
@@ -55,6 +56,11 @@ class _Round:
     offered: set[int] = field(default_factory=set)  # nodes that were sent the terms
     trained: set[int] = field(default_factory=set)  # nodes that were sent the model
     gone: dict[int, str] = field(default_factory=dict)  # nodes that are lost or refuse, and why
+
+    @cached_property
+    def text(self) -> bytes:
+        """The terms as they travel."""
+        return pack_text(self.terms.canonical())
 
     def failure(self) -> str:
         """Why there is no answer."""
@@ -379,7 +385,7 @@ class PrivateStrategy:
             fields: dict[str, Value] = {"inbox": pack(self._left.pop(node, []) + messages)}
             offer = current if node not in current.offered else following
             if offer is not None and node in offer.nodes and node not in offer.offered:
-                fields["terms"] = pack_text(offer.terms.canonical())
+                fields["terms"] = offer.text
                 offer.offered.add(node)
                 offers[node] = offer
             send_model = model is not None and node not in current.trained

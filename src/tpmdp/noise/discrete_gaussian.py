@@ -19,7 +19,7 @@ from tpmdp.noise.source import NoiseSource, Words
 
 _BATCH_MAX: Final = 1 << 18  # words drawn at a time: 2 MiB
 _WORDS_A_DRAW: Final = 8  # somewhat more than a draw takes on average
-_WORTH_COMPILING: Final = 100_000  # draws in this process: fewer take less time than loading the compiler
+_WORTH_COMPILING: Final = 200_000  # draws in this process: fewer take less time than loading the compiler
 _drawn = 0
 
 

@@ -27,6 +27,7 @@ ATTEMPTS_MAX: Final = 100  # of a session; more is misconduct, or a reason to st
 MESSAGE_MAX: Final = 64 << 20  # bytes; what any reader accepts at most
 
 _HEADER: Final = struct.Struct(">4sBIII32s32sQ")
+_SESSION_AT: Final = struct.calcsize(">4sBIII")
 OVERHEAD: Final = _HEADER.size + SIGNATURE_BYTES
 _DOMAIN: Final = b"tpmdp message 1"
 
@@ -133,6 +134,16 @@ def decode(data: bytes) -> Message:
         raise MessageError("sender, recipient or attempt is out of range")
     body = data[_HEADER.size : -SIGNATURE_BYTES]
     return Message(Kind(kind), attempt, sender, recipient, session, plan_hash, body)
+
+
+def session_of(data: bytes) -> bytes:
+    """The session that bytes from outside name, nothing else of them looked at.
+
+    >>> message = Message(Kind.AGREE, 0, 1, 2, bytes(32), bytes(32), b"")
+    >>> session_of(encode(message, Ed25519PrivateKey.generate())).hex()[:4]
+    '0000'
+    """
+    return data[_SESSION_AT : _SESSION_AT + HASH_BYTES]
 
 
 def digest_of(data: bytes) -> bytes:

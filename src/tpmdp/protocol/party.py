@@ -538,11 +538,12 @@ class Party:
     def _submit(self) -> list[bytes]:
         attempt, terms = self._attempt, self.terms
         if terms.guarantee == "computational":
+            bound = self._bound or terms.plan_hash
             for other in self._neighbours():
                 low, high = sorted((self.index, other))
                 public = X25519PublicKey.from_public_bytes(attempt.keys[other])
                 try:
-                    key = mask_key(attempt.own, public, terms.session, low, high, self._bound or terms.plan_hash)
+                    key = mask_key(attempt.own, public, terms.session, low, high, bound)
                 except InputError:
                     raise ProtocolError(f"{terms.spec.name(other)} sent an unusable key: stop") from None
                 apply(attempt.total, expand(key, terms.grid.dimension, terms.grid.word), self.index, other)

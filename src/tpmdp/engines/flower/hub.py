@@ -19,7 +19,8 @@ from tpmdp.protocol.messages import MessageError, decode
 from tpmdp.protocol.party import Party
 from tpmdp.protocol.terms import Terms
 
-_PAUSE_S: Final = (0.02, 0.5)  # between looks: first, longest
+_PAUSE_S: Final = (0.02, 0.5)  # between looks: shortest, longest
+_PAUSE_SHARE: Final = 0.02  # of the time waited so far
 _GRACE_S: Final = 30.0
 
 
@@ -36,7 +37,7 @@ def exchange(
     """
     if not contents:
         return {}, {}
-    until, pause = time.monotonic() + timeout_s, _PAUSE_S[0]
+    began = time.monotonic()
     ttl = max(1.0, timeout_s) + _GRACE_S  # nobody should work for a message that is given up
     messages = [Message(content, dst_node_id=node, message_type=kind, ttl=ttl) for node, content in contents.items()]
     waiting = dict(zip(grid.push_messages(messages), contents, strict=True))
@@ -48,10 +49,10 @@ def exchange(
                 failed[node] = shown(reply.error.reason or "failed without a reason", 200)
             elif node is not None:
                 found[node] = reply.content
-        if not waiting or time.monotonic() >= until:
+        passed = time.monotonic() - began
+        if not waiting or passed >= timeout_s:
             return found, failed
-        time.sleep(pause)
-        pause = min(1.2 * pause, _PAUSE_S[1])
+        time.sleep(min(max(_PAUSE_S[0], _PAUSE_SHARE * passed), _PAUSE_S[1]))
 
 
 class Session:

@@ -207,8 +207,10 @@ class _Desk:
         memory = self._memory
         inbox = memory.listed("inbox", session) + arrived
         status = ledger.status(session)
-        if status == "settled" or (not arrived and not train) or memory.read("broken", session):
+        if status == "settled" or (not arrived and not train):
             return []
+        if memory.read("broken", session):
+            raise ProtocolError("somebody broke the protocol in this session before: start a new one")
         if status == "unknown" and not train:
             memory.write("inbox", session, inbox)
             return []

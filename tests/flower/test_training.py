@@ -582,13 +582,13 @@ def bad_content(kind: str) -> Callable[[int, Message, RecordDict], RecordDict]:
 
 
 @pytest.mark.parametrize("kind", ["raises", "shape", "no metrics", "other keys", "nothing"])
-def test_an_app_that_fails_drops_out_unpaid(tmp_path: Path, kind: str) -> None:
+def test_an_app_that_fails_counts_as_no_update_and_nobody_is_told(tmp_path: Path, kind: str) -> None:
     world = make_world(tmp_path, 3)
     world.hook = bad_content(kind)
     strategy = spied(world, tolerate=1, examples_most=100)
     world.start(strategy, rounds=2)
-    assert [report.clients for report in strategy.reports] == [2, 2]
-    assert world.charged(1) == []
+    assert [report.clients for report in strategy.reports] == [3, 3]
+    assert world.charged(1) == world.charged(0)
     assert SAID not in "".join(problem(reply) for _, _, reply in world.grid.made)
 
 

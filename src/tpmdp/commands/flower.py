@@ -63,3 +63,21 @@ def check(settings: Path) -> None:
     )
     left = "there is room for more rounds" if ready else "there is no room for a further round"
     click.echo(f"spent so far: epsilon {rounded_up(spent.epsilon)}; left: {rounded_down(spent.left)}; {left}")
+
+
+@flower.command()
+@click.option("--out", default="server.key", show_default=True, type=_FILE, help="Where to write the key file.")
+def server(out: Path) -> None:
+    """Make the server's key, and print its line for the peers file.
+
+    Example: tpmdp flower server >> peers.toml
+    """
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    from tpmdp.flower.rounds import SERVER
+    from tpmdp.identity import public_text, write_key
+
+    identity = Ed25519PrivateKey.generate()
+    write_key(out, identity)
+    click.echo(f"wrote {out}; keep it secret, and give it to PrivateStrategy(key=tpmdp.read_key(...)).", err=True)
+    click.echo(f'{SERVER} = "{public_text(identity)}"')

@@ -20,12 +20,12 @@ from flwr.common import log
 from tpmdp.engines.flower.desk import mark, replay, unsent
 from tpmdp.engines.flower.wire import RECORD, Value, bytes_of, fields_of, pack, record_of, unpack, unpack_text
 from tpmdp.errors import InputError, TpmdpError
-from tpmdp.flower.contribution import contribution, update_of
+from tpmdp.flower.contribution import contribution, flatten, is_trained, update_of
 from tpmdp.flower.own import NODE_KEY, Own, read_own
 from tpmdp.flower.rounds import Ask, published
 from tpmdp.ledger import Ledger, LedgerError, OverspendError
 from tpmdp.ledger_secrets import LedgerSecrets
-from tpmdp.protocol.masks import word_type
+from tpmdp.protocol.masks import Mask, word_type
 from tpmdp.protocol.messages import Kind, MessageError, decode, session_of
 from tpmdp.protocol.party import Party, ProtocolError
 from tpmdp.protocol.secrets import FreshSecrets, MappingStore, StoredSecrets
@@ -38,6 +38,8 @@ EXAMPLES: Final = "num-examples"
 REFUSED: Final = 403
 _SESSIONS_MAX: Final = 4  # remembered at a time
 _FIRST_KEY: Final = "key 1"
+_SMALL: Final = 32_768  # bytes of a key or group
+_INBOX_MAX: Final = 200_000  # messages that wait for training
 _Moved = tuple[Party, StoredSecrets, list[bytes], list[bytes]]  # also what it says, and which messages to keep
 
 
@@ -99,7 +101,7 @@ def _logged(error: Exception) -> str:
 
 
 class TrainingError(TpmdpError):
-    """The app failed, or gave no model; what it said stays on this machine."""
+    """The app failed, or there is no model; what the app said stays on this machine."""
 
 
 class _Memory:
@@ -212,7 +214,8 @@ class _Desk:
         if memory.read("broken", session):
             raise ProtocolError("somebody broke the protocol in this session before: start a new one")
         if status == "unknown" and not train:
-            memory.write("inbox", session, inbox)
+            useful = [data for data in inbox if len(data) < _SMALL and decode(data).kind in (Kind.KEYS, Kind.GROUP)]
+            memory.write("inbox", session, useful[:_INBOX_MAX])
             return []
         terms = Terms.parse(memory.read("terms", session).decode())
         index = terms.roster.index(self._own.public_key)  # checked when they were offered
@@ -232,59 +235,77 @@ class _Desk:
         return out
 
     def _begin(self, terms: Terms, index: int, inbox: list[bytes], ledger: Ledger) -> _Moved | None:
-        """Train, draw noise and say what there is to say; nothing of it leaves if another process was faster.
+        """Charge, train, draw noise and say what there is to say; None if another process was faster.
 
-        The charge, the noisy vector and all that the party must not forget reach the disk in one transaction.
+        The charge comes before the app: how it ends, and how long it takes, depends on the data. It runs once in a
+        session. The noisy vector and all that the party must not forget reach the disk together, before any leaves.
         """
-        ask, charge = Ask.parse(terms.query), charge_of(published(terms), index)
-        ledger.check_room(terms.session, terms.label, charge)
-        update, share = self._train(ask)
-        weighted = contribution(update, ask.clip, ask.weights[index], share)
-        encoded = terms.grid.encode(weighted, float(terms.bounds[index]))
-        vector = noisy_vector(terms, index, encoded, noise_source(terms))
+        self._own.check(terms)  # our settings may have changed since the offer
+        model = _only_arrays(self._message.content, "the server's message")
+        ask = Ask.parse(terms.query)
+        entries = sum(array.size for array in model.to_numpy_ndarrays() if is_trained(array))
+        if entries + ask.counted != terms.grid.dimension:
+            rule = f"must be {terms.grid.dimension - ask.counted}, as the terms say"
+            raise InputError("trained entries of the model", entries, rule, "send the model of the training")
         kept = {_FIRST_KEY: self._memory.read("key", terms.session)}
-        secrets = StoredSecrets(MappingStore(kept))
-        party = Party(terms, index, self._own.identity, vector, secrets)
-        out, left = replay(party, inbox)
-        private = {"plan": terms.plan_hash, "vector": vector.tobytes(), **kept}
+        charge = charge_of(published(terms), index)
+        private = {"plan": terms.plan_hash, **kept}
         if not ledger.reserve(terms.session, terms.label, charge, ledger.unit, private).new:
             return None
         log(INFO, "tpmdp: %s takes part in %s, epsilon %g", self._own.name, terms.label, charge.epsilon)
-        return party, secrets, out, left
+        vector = self._noisy(terms, index, ask, *self._train(ask, model))
+        secrets = StoredSecrets(MappingStore(kept))
+        party = Party(terms, index, self._own.identity, vector, secrets)
+        out, left = replay(party, inbox)
+        wanted = {"vector": vector.tobytes(), **kept}
+        return (party, secrets, out, left) if ledger.keep_all(terms.session, wanted) == wanted else None
+
+    def _noisy(self, terms: Terms, index: int, ask: Ask, update: FloatArray, share: float) -> Mask:
+        """What we contribute, noise included."""
+        weighted = contribution(update, ask.clip, ask.weights[index], share if ask.counted else None)
+        encoded = terms.grid.encode(weighted, float(terms.bounds[index]))
+        return noisy_vector(terms, index, encoded, noise_source(terms))
 
     def _resume(self, terms: Terms, index: int, inbox: list[bytes], ledger: Ledger) -> _Moved:
         """Go on with what the ledger has: the vector is fixed, whatever we are asked now."""
         kept = ledger.kept(terms.session)
-        if kept.get("plan") != terms.plan_hash or "vector" not in kept:
+        if kept.get("plan") != terms.plan_hash:
             name = f"session {terms.session.hex()[:16]}"
-            raise LedgerError(name, "was begun with another plan", "start a new session")
+            raise LedgerError(name, "was begun with another plan, or is over", "start a new session")
+        if "vector" not in kept:  # cut off in training, which is not done twice: noise alone
+            ask = Ask.parse(terms.query)
+            nothing = self._noisy(terms, index, ask, np.zeros(terms.grid.dimension - ask.counted), 0.0)
+            kept["vector"] = ledger.keep(terms.session, "vector", nothing.tobytes())
         vector = np.frombuffer(kept["vector"], dtype=word_type(terms.grid.word))
         secrets = LedgerSecrets(ledger, terms.session)
         party = Party(terms, index, self._own.identity, vector, secrets, secrets.last_attempt())
         return party, secrets, *replay(party, inbox)
 
-    def _train(self, ask: Ask) -> tuple[FloatArray, float | None]:
-        """The app's update and its share of examples."""
-        before = _only_arrays(self._message.content, "the server's message")
-        arrays = before.to_numpy_ndarrays()
+    def _train(self, ask: Ask, model: ArrayRecord) -> tuple[FloatArray, float]:
+        """The app's update and its share of examples. If it fails that counts as no update: failing tells of data."""
+        before = model.to_numpy_ndarrays()
+        nothing = flatten(before) * 0.0
         del self._message.content[RECORD]
         try:
             reply = self._call_next(self._message, self._context)
-        except Exception as error:
-            log(WARNING, "tpmdp: the client app failed: %r", error)
-            raise TrainingError("the client app failed: its own log says why") from None
-        if reply.has_error():
-            raise TrainingError("the client app failed: its own log says why")
-        after = _only_arrays(reply.content, "the client app's reply")
-        if set(after) != set(before):
-            raise TrainingError("the client app's reply has other arrays than the model it was given")
-        update = update_of(arrays, [after[name].numpy() for name in before])
-        if not ask.counted:
-            return update, None
-        found = [record[EXAMPLES] for record in reply.content.metric_records.values() if EXAMPLES in record]
-        if len(found) != 1 or not isinstance(found[0], int | float) or not found[0] >= 0:
-            raise TrainingError(f"the client app's reply has no {EXAMPLES}: add it to its MetricRecord")
-        return update, float(found[0]) / ask.examples
+            if reply.has_error():
+                raise TrainingError(f"the client app gave an error: {reply.error.reason}")
+            after = _only_arrays(reply.content, "the client app's reply")
+            if set(after) != set(model):
+                raise TrainingError("the client app's reply has other arrays than the model it was given")
+            update = update_of(before, [after[name].numpy() for name in model])
+            return update, _examples(reply.content) / ask.examples if ask.counted else 0.0
+        except (Exception, SystemExit) as error:
+            log(WARNING, "tpmdp: the client app failed, and counts as no update in this round: %r", error)
+            return nothing, 0.0
+
+
+def _examples(content: RecordDict) -> float:
+    """How many examples the app has trained with."""
+    found = [record[EXAMPLES] for record in content.metric_records.values() if EXAMPLES in record]
+    if len(found) != 1 or not isinstance(found[0], int | float) or not found[0] >= 0:
+        raise TrainingError(f"the client app's reply has no {EXAMPLES}: add it to its MetricRecord")
+    return float(found[0])
 
 
 def _only_arrays(content: RecordDict, where: str) -> ArrayRecord:

@@ -4,7 +4,7 @@ All of this comes from a file of the client's own, never from the server:
 
     name = "hospital"
     key = "hospital.key"          # made by: tpmdp keygen hospital
-    ledger = "hospital.ledger"    # made by: tpmdp ledger create hospital.ledger --party hospital ...
+    ledger = "hospital.ledger"    # made by: tpmdp ledger create hospital.ledger --party hospital --unit party ...
     epsilon = 4.0                 # for all rounds together
     delta = 1e-5
     rounds = 20                   # the budget is spread evenly over so many
@@ -105,6 +105,9 @@ class Own:
         if ledger.party != self.name:
             ledger.close()
             raise FileError(self.ledger, f"is the ledger of {ledger.party}", f"use that of {self.name}")
+        if ledger.unit != "party":
+            ledger.close()
+            raise FileError(self.ledger, "counts by record", "make one with tpmdp ledger create --unit party")
         limit = ledger.newest(1)[0]
         if limit.limit_epsilon > self.epsilon or limit.limit_delta > self.delta:
             ledger.close()
@@ -208,6 +211,7 @@ def write_own(
     identity = Ed25519PrivateKey.generate()
     key, ledger, settings = (folder / f"{check_name('name', name)}.{kind}" for kind in ("key", "ledger", "toml"))
     own = Own(name, identity, ledger, epsilon, delta, rounds, threshold, None)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for path in (key, ledger, settings):
         check_output(path)
         if path.exists():

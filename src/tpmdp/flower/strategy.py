@@ -154,6 +154,7 @@ class PrivateStrategy:
         self._members = Enrolment(
             self._public_key, peers, clients_least, max(clients_least, clients_wanted), patience_s
         )
+        self._proven: set[int] = set()  # nodes of the last round that gave an answer
         self._left: dict[int, list[bytes]] = {}  # receipts that travel with the next message, by node
         self._planned: tuple[tuple[Client, ...], Terms] | None = None
         self.reports: list[RoundReport] = []
@@ -270,8 +271,12 @@ class PrivateStrategy:
         """A round among those that are there; None where too few are, once there is a model to return."""
         try:
             return self._new_round(number)
-        except InputError:
-            self._members.enrol(grid)  # perhaps some are back
+        except InputError as error:
+            newcomers = set(self._members.clients) - self._proven if self._proven else set()
+            for node in newcomers:  # there was a plan without them
+                self._members.leave_out(node, str(error))
+            if not newcomers:
+                self._members.enrol(grid)  # perhaps some are back
         try:
             return self._new_round(number)
         except InputError as error:
@@ -342,6 +347,7 @@ class PrivateStrategy:
             waiting = current.switch.take(party)
             if waiting and node not in current.gone:
                 self._left.setdefault(node, []).extend(waiting)
+        self._proven = set(current.nodes)
         assert current.lead.result is not None
         usable = following is not None and self._is_accepted(following, current)
         return current.terms.grid.decode(current.lead.result), following if usable else None

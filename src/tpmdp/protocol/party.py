@@ -439,8 +439,8 @@ class Party:
         if self.done or len(self._attempt.keys) < len(self._attempt.members or ()) or not self._ready:
             return []
         early = self.is_lead or self.terms.guarantee == "statistical"  # others bind as they submit
-        if self.may_drop and early:
-            self._check_bound(self._secrets.bind(self.attempt, self._bound))
+        if self.may_drop and early and self._secrets.bind(self.attempt, self._bound) != self._bound:
+            raise self._other_life()
         sent = self._send_pads()
         attempt = self._attempt
         if not attempt.submitted and attempt.padded == self._pads_from():
@@ -559,13 +559,13 @@ class Party:
         submitted = Submitted(attempt.keys[terms.lead], attempt.submitted)
         if self._submitted.setdefault(attempt.number, submitted) != submitted:
             raise ProtocolError("somebody sent two kinds of keys in this attempt: stop, and start a new session")
-        self._check_bound(self._secrets.note_submission(attempt.number, submitted, self._bound))
+        if not self._secrets.note_submission(attempt.number, submitted, self._bound):
+            raise self._other_life()
         return [data]
 
-    def _check_bound(self, bound: bytes) -> None:
+    def _other_life(self) -> ProtocolError:
         """In an earlier life, or in another process of this party: masks of one attempt serve one group only."""
-        if bound != self._bound:
-            raise ProtocolError("another group or other keys were named in this attempt before: stop")
+        return ProtocolError("another group or other keys were named in this attempt before: stop")
 
     def _finish(self) -> list[bytes]:
         """At the lead receiver: all masks have cancelled."""

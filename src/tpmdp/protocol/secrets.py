@@ -29,10 +29,10 @@ class Secrets(Protocol):
     def forget_pads(self, attempt: int) -> None:
         """An attempt was given up."""
 
-    def note_submission(self, attempt: int, submitted: Submitted, bound: bytes = b"") -> bytes:
+    def note_submission(self, attempt: int, submitted: Submitted, bound: bytes = b"") -> bool:
         """About to submit: the answer may come after a restart, and after later attempts were begun.
 
-        With what its masks are bound to, which is kept as by `bind`, at once; gives that back.
+        With what its masks are bound to, which is kept as by `bind`, at once. Whether both are what was said first.
         """
 
     def submissions(self) -> dict[int, Submitted]:
@@ -117,10 +117,12 @@ class StoredSecrets:
         """An attempt was given up."""
         self._store.discard([name for name in self._store.names() if name.startswith(f"pad {attempt} ")])
 
-    def note_submission(self, attempt: int, submitted: Submitted, bound: bytes = b"") -> bytes:
+    def note_submission(self, attempt: int, submitted: Submitted, bound: bytes = b"") -> bool:
         """About to submit: kept before the message leaves, with what its masks are bound to."""
-        noted, name = {f"submitted {attempt}": submitted.lead_key + submitted.digest}, f"bound {attempt}"
-        return self._store.keep_all({**noted, name: bound} if bound else noted).get(name, b"")
+        noted = {f"submitted {attempt}": submitted.lead_key + submitted.digest}
+        if bound:
+            noted[f"bound {attempt}"] = bound
+        return self._store.keep_all(noted) == noted
 
     def submissions(self) -> dict[int, Submitted]:
         """What was noted, by attempt."""

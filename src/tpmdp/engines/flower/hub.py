@@ -40,7 +40,10 @@ def exchange(
     began = time.monotonic()
     ttl = max(1.0, timeout_s) + _GRACE_S  # nobody should work for a message that is given up
     messages = [Message(content, dst_node_id=node, message_type=kind, ttl=ttl) for node, content in contents.items()]
-    waiting = dict(zip(grid.push_messages(messages), contents, strict=True))
+    names = list(grid.push_messages(messages))
+    if len(names) != len(messages):
+        return {}, dict.fromkeys(contents, "could not be sent: look for a limit on the size of messages")
+    waiting = dict(zip(names, contents, strict=True))
     found, failed = {}, {}
     while True:
         for reply in grid.pull_messages(list(waiting)):

@@ -5,10 +5,11 @@ Whoever runs it sees headers, public keys, signatures and ciphertext. It knows n
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 
 from tpmdp.engines.flower.desk import mark
-from tpmdp.protocol.messages import EVERYONE, Kind, MessageError, decode
+from tpmdp.protocol.messages import EVERYONE, Kind, Message, MessageError, decode, session_of, verify
 from tpmdp.protocol.party import Early, Party
 from tpmdp.protocol.terms import Terms
 
@@ -29,17 +30,18 @@ class Switch:
             self.post(party.start())
 
     def post(self, messages: Iterable[bytes], sender: int | None = None) -> None:
-        """Take messages in; `sender` is who brought them from outside, if known. A second copy is dropped."""
-        queue = [(data, sender) for data in messages]
+        """Take messages in; `sender` is who brought them from outside, if known. A second copy is dropped.
+
+        MessageError: the sender breaks the protocol.
+        """
+        queue = deque((data, sender) for data in messages if session_of(data) == self._terms.session)
         while queue:
-            data, claimed = queue.pop(0)
-            try:
-                message = decode(data)
-            except MessageError:
+            data, claimed = queue.popleft()
+            if mark(data) in self._known:
                 continue
-            wrong = message.session != self._terms.session or message.sender >= self._terms.count
-            if wrong or claimed not in (None, message.sender) or mark(data) in self._known:
-                continue
+            message = decode(data)
+            if message.sender not in self._here:
+                self._check(message, data, claimed)
             self._known.add(mark(data))
             self.bytes_sent[message.sender] += len(data)
             for other in self._recipients(message.kind, message.sender, message.recipient):
@@ -47,6 +49,21 @@ class Switch:
                     queue += [(answer, None) for answer in self._hand_over(other, data)]
                 else:
                     self._waiting.setdefault(other, []).append(data)
+
+    def _check(self, message: Message, data: bytes, claimed: int | None) -> None:
+        """Refuse what the recipient would stop at: whoever sent it is to be blamed, and not who would get it."""
+        terms = self._terms
+        if message.sender >= terms.count or claimed not in (None, message.sender):
+            raise MessageError("a message in somebody else's name")
+        if message.plan_hash != terms.plan_hash:
+            raise MessageError("a message about another plan")
+        lead = message.sender == terms.lead
+        to_lead = message.kind in (Kind.SUBMIT, Kind.REVEAL) and message.recipient == terms.lead and not lead
+        everybody = message.kind in (Kind.AGREE, Kind.KEYS) and message.recipient == EVERYONE
+        pad = message.kind == Kind.PAD and message.recipient in terms.neighbours(message.sender)
+        if not (lead or to_lead or everybody or (pad and terms.guarantee == "statistical")):
+            raise MessageError("a message that breaks the protocol")
+        verify(data, terms.roster[message.sender])
 
     def _recipients(self, kind: Kind, sender: int, recipient: int) -> list[int]:
         if kind == Kind.AGREE:  # the others have it from the signed key

@@ -12,12 +12,14 @@ from typing import Final
 from flwr.app import ConfigRecord, RecordDict
 
 from tpmdp.engines.relay.wire import frames, join_frames
-from tpmdp.protocol.messages import MESSAGE_MAX, MessageError
+from tpmdp.protocol.messages import MESSAGE_MAX, OVERHEAD, MessageError
 
 RECORD: Final = "tpmdp"
 VERSION: Final = 1
 TEXT_MAX: Final = 1 << 24
-PACKED_MAX: Final = 1 << 30  # bytes of messages in one Flower message, unpacked
+PACKED_MAX: Final = 64 << 20  # bytes of compressed messages, unpacked
+PLAIN_MAX: Final = 1 << 30  # of others, which take as many bytes on the wire
+COUNT_MAX: Final = 400_000  # messages in one Flower message
 _SMALL: Final = 4096  # messages longer than this are mostly ciphertext, which does not compress
 _PLAIN, _PACKED = b"-", b"z"
 Value = bool | int | float | str | bytes
@@ -26,8 +28,8 @@ Value = bool | int | float | str | bytes
 def pack(messages: Iterable[bytes]) -> bytes:
     """Several protocol messages as one field; keys of many parties share most of their headers.
 
-    >>> unpack(pack([b"ab", b"c"]))
-    [b'ab', b'c']
+    >>> len(unpack(pack([bytes(200), bytes(300)])))
+    2
     """
     listed = list(messages)
     body = join_frames(listed)
@@ -46,9 +48,11 @@ def unpack(field: bytes) -> list[bytes]:
         ...
     tpmdp.protocol.messages.MessageError: packed messages are damaged
     """
-    found = [data for _, data in frames(_inflate(field, PACKED_MAX))]
-    if any(len(data) > MESSAGE_MAX for data in found):
-        raise MessageError(f"a message is longer than {MESSAGE_MAX} bytes")
+    found: list[bytes] = []
+    for _, data in frames(_inflate(field, PACKED_MAX)):
+        if not OVERHEAD <= len(data) <= MESSAGE_MAX or len(found) >= COUNT_MAX:
+            raise MessageError("a message of a size that none has, or too many of them")
+        found.append(data)
     return found
 
 
@@ -70,7 +74,7 @@ def unpack_text(field: bytes) -> str:
 
 
 def _inflate(field: bytes, most: int) -> bytes:
-    if field[:1] == _PLAIN and len(field) <= most:
+    if field[:1] == _PLAIN and len(field) <= max(most, PLAIN_MAX):
         return field[1:]
     if field[:1] != _PACKED:
         raise MessageError("packed messages are damaged")

@@ -1,0 +1,1 @@
+"""Digits, learnt by many clients together: data and model, client app and server app."""

@@ -343,6 +343,8 @@ class PrivateStrategy:
                 following = self._following(current)
             asked = {node: current.switch.take(party) for node, party in ready.items()}
             self._ask(grid, current, asked, model, timeout_s if model else self._patience_s, following)
+            if current.gone:
+                self._members.invite(grid)  # who was lost may be back for the next round
         for node, party in current.nodes.items():
             waiting = current.switch.take(party)
             if waiting and node not in current.gone:

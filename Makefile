@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constr
 OUT := out
 CENSUS := ../shared/data/acs2024_pums_adults.parquet
 
-.PHONY: run plan income figures test lint bench bench-flower clean
+.PHONY: run plan income digits figures test lint bench bench-flower clean
 
 run: $(VENV)/.run
 	@mkdir -p $(OUT)
@@ -23,6 +23,10 @@ income: $(VENV)/.run
 	$(BIN)/python examples/income/make_data.py $(OUT)/income $(CENSUS)
 	$(BIN)/tpmdp query explain --study examples/income/study.toml
 	$(BIN)/tpmdp run examples/income/study.toml --data $(OUT)/income --state $(OUT)/income-state --plot $(OUT)/income.png
+
+digits: $(VENV)/.test
+	@mkdir -p $(OUT)
+	$(BIN)/python examples/digits/compare.py --out $(OUT)/digits
 
 figures: $(VENV)/.test
 	@mkdir -p $(OUT)

@@ -20,8 +20,8 @@ TIMEOUT_S = 600.0
 HEAD = """# Measures: Flower
 
 One run of `make bench-flower`, which rewrites this page: 100 clients in a Flower simulation on two cores, the sum of
-their vectors by tpmdp (`PrivateStrategy`: server and any 10 clients may collude, 5 may drop out, real noise, ledgers on
-disk) and by Flower's SecAgg+ (`num_shares=0.21`, its sparse setting; no noise, nothing kept). Peers take turns;
+their vectors by tpmdp (`PrivateStrategy`: any 11 of server and clients may collude, 5 may drop out, real noise, ledgers
+on disk) and by Flower's SecAgg+ (`num_shares=0.21`, its sparse setting; no noise, nothing kept). Peers take turns;
 absolute times say little, machines are shared. Ray's start is not counted. Bytes are serialised Flower messages of one
 client, without the model itself.
 

@@ -9,20 +9,14 @@ Flower's own 1000 would cost three digits), "timeout" in seconds per stage (none
 
 from __future__ import annotations
 
-import json
 import logging
-import os
 import sys
 import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, TypedDict, cast
 
 import numpy as np
-from numpy.typing import NDArray
-
-os.environ.update(FLWR_TELEMETRY_ENABLED="0", FLWR_DISABLE_UPDATE_CHECK="1", RAY_USAGE_STATS_ENABLED="0")
-
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.client import Client, NumPyClient
 from flwr.client.mod import secaggplus_mod
@@ -36,9 +30,10 @@ from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import FedAvg
 from flwr.server.workflow import DefaultWorkflow, SecAggPlusWorkflow
 from flwr.serverapp import Grid, ServerApp
-from flwr.simulation import run_simulation
+from numpy.typing import NDArray
 
-CPUS = 2
+from benchmarks.flower_child import Result, simulate, tell
+
 WHO = "who"
 
 
@@ -65,20 +60,6 @@ class Options:
     def __post_init__(self) -> None:
         if self.fail is not None and self.fail["stage"] not in Stage.all():
             raise ValueError(f"no such stage: {self.fail['stage']}")
-
-
-@dataclass
-class Result:
-    """What came out, as it is printed."""
-
-    seconds: float | None = None
-    bytes_up: float | None = None
-    bytes_down: float | None = None
-    error: float | None = None
-    rms_error: float | None = None
-    completed: bool = False
-    counted: int = 0
-    problem: str | None = None
 
 
 def vector(client: int, entries: int) -> NDArray[np.float64]:
@@ -253,30 +234,12 @@ def server_app(options: Options, result: Result) -> ServerApp:
     return app
 
 
-def run(options: Options) -> Result:
-    """One simulation, from Ray's start to its end."""
-    result = Result()
-    resources = {"num_cpus": 1, "num_gpus": 0.0}
-    config = {"init_args": {"num_cpus": CPUS}, "client_resources": resources}
-    try:
-        run_simulation(
-            server_app=server_app(options, result),
-            client_app=client_app(options),
-            num_supernodes=options.clients,
-            backend_config=cast(Any, config),
-        )
-    except Exception as problem:
-        result.problem = repr(problem)
+def run(given: dict[str, Any]) -> Result:
+    """One simulation."""
+    options, result = Options(**given), Result()
+    simulate(server_app(options, result), client_app(options), options.clients, result)
     return result
 
 
-def main() -> None:
-    """Keep standard output for the result alone: Flower and Ray write where they like."""
-    out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    result = run(Options(**json.loads(sys.argv[1])))
-    print(json.dumps(asdict(result)), file=out, flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    tell(run)

@@ -8,13 +8,10 @@ delta 1e-5 for three rounds), and "fail": {"stage": "announce" | "submit" | "rev
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 import tempfile
 import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict, cast
 
@@ -24,10 +21,10 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, M
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.serverapp import Grid, ServerApp
-from flwr.simulation import run_simulation
 
 import tpmdp.flower.strategy
-from benchmarks.flower_secagg import CPUS, WHO, Result, say, size, vector, warm_up
+from benchmarks.flower_child import Result, simulate, tell
+from benchmarks.flower_secagg import WHO, say, size, vector, warm_up
 from tpmdp.engines.flower.wire import bytes_of, fields_of, unpack
 from tpmdp.flower import Budget, PrivateStrategy, private_mod, simulated_clients
 from tpmdp.ledger import Ledger
@@ -222,29 +219,15 @@ def server_app(options: Options, folder: Path, key: Ed25519PrivateKey, result: O
     return app
 
 
-def run(options: Options) -> Outcome:
-    """One simulation, from Ray's start to its end."""
-    result, key = Outcome(), Ed25519PrivateKey.generate()
-    resources = {"num_cpus": 1, "num_gpus": 0.0}
-    config = {"init_args": {"num_cpus": CPUS}, "client_resources": resources}
+def run(given: dict[str, Any]) -> Outcome:
+    """One simulation."""
+    options, result, key = Options(**given), Outcome(), Ed25519PrivateKey.generate()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         clients = client_app(options, folder, key)
-        server = server_app(options, folder, key, result)
-        try:
-            run_simulation(server, clients, options.clients, backend_config=cast(Any, config))
-        except Exception as problem:
-            result.problem = repr(problem)
+        simulate(server_app(options, folder, key, result), clients, options.clients, result)
     return result
 
 
-def main() -> None:
-    """Keep standard output for the result alone: Flower and Ray write where they like."""
-    out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    result = run(Options(**json.loads(sys.argv[1])))
-    print(json.dumps(asdict(result)), file=out, flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    tell(run)

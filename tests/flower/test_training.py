@@ -30,8 +30,11 @@ from tests.flower.world import (
     problem,
     record_of_arrays,
 )
+from tpmdp.engines.flower.wire import pack
 from tpmdp.errors import DeadlineError, InputError
-from tpmdp.flower import Budget, PrivateStrategy
+from tpmdp.flower import Budget, PrivateStrategy, read_peers
+from tpmdp.protocol.messages import Kind, encode
+from tpmdp.protocol.messages import Message as Protocol
 
 FREE = Budget(math.inf, 1e-5)
 
@@ -656,6 +659,41 @@ def test_a_client_that_lies_of_its_budget_does_not_end_the_training(tmp_path: Pa
     strategy = spied(world)
     world.start(strategy)
     assert [report.clients for report in strategy.reports] == [2]
+
+
+@pytest.mark.parametrize("kind", [Kind.PAD, Kind.REVEAL, Kind.GROUP, Kind.RESULT])
+def test_who_sends_others_what_breaks_the_protocol_is_left_out_and_nobody_else(tmp_path: Path, kind: Kind) -> None:
+    """Its recipients would stop, after their training, and look as if they had failed."""
+    world = make_world(tmp_path, 4, rounds=8)
+    once = world.grid.deliver
+
+    def bad(number: int, message: Message) -> Message:
+        reply = once(number, message)
+        for said in [one for one in outbox(reply) if one.kind == Kind.KEYS] if number == 0 else []:
+            more = [
+                encode(Protocol(kind, 1, said.sender, other, said.session, said.plan, bytes(60)), identity)
+                for other in range(1, 5)
+                if other != said.sender
+            ]
+            fields(reply)["outbox"] = pack([*(one.data for one in outbox(reply)), *more])
+        return reply
+
+    identity = world.own(0).identity
+    world.grid.deliver = bad  # type: ignore[method-assign]
+    strategy = spied(world, tolerate=1)
+    any_grid: Any = world.grid
+    strategy.start(any_grid, record_of_arrays({"w": np.zeros(3)}), 2)
+    assert [set(report.counted) for report in strategy.reports] == [{"client-1", "client-2", "client-3"}] * 2
+    assert all(len(world.charged(number)) == 2 for number in (1, 2, 3))
+
+
+def test_only_peers_of_the_server_are_let_in(tmp_path: Path) -> None:
+    world = make_world(tmp_path, 3)
+    peers = read_peers(world.folder / "peers.toml")
+    other_key = {**peers, "client-1": bytes(32)}
+    strategy = spied(world, peers={name: key for name, key in other_key.items() if name != "client-2"})
+    world.start(strategy)
+    assert [report.counted for report in strategy.reports] == [("client-0",)]
 
 
 # Budgets that run out ------------------------------------------------------------------------------------------------

@@ -412,6 +412,7 @@ class PrivateStrategy:
                 self._take(node, current, offers.get(node), fields_of(replies[node]))
             except MessageError as error:
                 self._lose(node, current, str(error))
+                self._members.leave_out(node, str(error))
             except ProtocolError as error:
                 self._lose(node, current, str(error))
                 self._members.leave_out(node, str(error))

@@ -45,7 +45,8 @@ def discrete_gaussian(sigma: int | np.integer[Any], count: int, source: NoiseSou
     if not sigma:
         return np.zeros(count, dtype=np.int64)
     _drawn += count
-    fill = kernel.compiled_fill() if _drawn > _WORTH_COMPILING else kernel.fill
+    many = _drawn > _WORTH_COMPILING or 2 * count >= _WORTH_COMPILING  # so many at once: there may be more
+    fill = kernel.compiled_fill() if many else kernel.fill
     out = np.empty(count, dtype=np.int64)
     done = 0
     left = np.empty(0, dtype=np.uint64)

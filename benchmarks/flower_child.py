@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any, cast
+from typing import Any, TypedDict, cast
 
 os.environ.update(FLWR_TELEMETRY_ENABLED="0", FLWR_DISABLE_UPDATE_CHECK="1", RAY_USAGE_STATS_ENABLED="0")
 
@@ -16,6 +16,13 @@ from flwr.serverapp import ServerApp
 from flwr.simulation import run_simulation
 
 CPUS = 2
+
+
+class Fail(TypedDict):
+    """Which clients fail: the first ones, at one stage."""
+
+    stage: str
+    count: int
 
 
 @dataclass

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, TypedDict, cast
+from typing import Any, cast
 
 import numpy as np
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
@@ -32,16 +32,9 @@ from flwr.server.workflow import DefaultWorkflow, SecAggPlusWorkflow
 from flwr.serverapp import Grid, ServerApp
 from numpy.typing import NDArray
 
-from benchmarks.flower_child import Result, simulate, tell
+from benchmarks.flower_child import Fail, Result, simulate, tell
 
 WHO = "who"
-
-
-class Fail(TypedDict):
-    """Which clients fail: the first ones, at one stage."""
-
-    stage: str
-    count: int
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict, cast
+from typing import Any, cast
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -23,7 +23,7 @@ from flwr.clientapp.typing import ClientAppCallable
 from flwr.serverapp import Grid, ServerApp
 
 import tpmdp.flower.strategy
-from benchmarks.flower_child import Result, simulate, tell
+from benchmarks.flower_child import Fail, Result, simulate, tell
 from benchmarks.flower_secagg import WHO, say, size, vector, warm_up
 from tpmdp.engines.flower.wire import bytes_of, fields_of, unpack
 from tpmdp.flower import Budget, PrivateStrategy, private_mod, simulated_clients
@@ -37,13 +37,6 @@ from tpmdp.validate import IntArray
 
 ROUNDS = 2
 STAGES = ("announce", "submit", "reveal")
-
-
-class Fail(TypedDict):
-    """Which clients fail in the first round: the first ones, at one stage."""
-
-    stage: str
-    count: int
 
 
 @dataclass(frozen=True)

@@ -275,7 +275,9 @@ def test_fedadam(tmp_path: Path) -> None:
 
 def test_a_strategy_with_a_key_of_its_own_for_weights(tmp_path: Path) -> None:
     world = make_world(tmp_path, 2, FREE, updates=MOVES[:2])
-    world.start(spied(world, FedAvg(fraction_evaluate=0.0, weighted_by_key="size")))
+    found = model_of(world.start(spied(world, FedAvg(fraction_evaluate=0.0, weighted_by_key="size"))))["w"]
+    mean = np.mean([shortened(update, 1.0) for update in world.updates], axis=0)
+    np.testing.assert_allclose(found, mean, atol=1e-4)
 
 
 def test_other_names_of_records(tmp_path: Path) -> None:

@@ -87,11 +87,11 @@ class Enrolment:
         """A node that did not answer; it may come back."""
         self.clients.pop(node, None)
 
-    def leave_out(self, node: int, reason: str) -> None:
+    def leave_out(self, node: int, reason: str, name: str = "") -> None:
         """A node that is not asked again."""
         self._out.add(node)
         client = self.clients.pop(node, None)
-        self.reason = f"{client.name if client else f'node {node}'}: {reason}"
+        self.reason = f"{client.name if client else name or f'node {node}'}: {shown(reason, 300)}"
 
     def _add(self, node: int, content: RecordDict) -> None:
         try:
@@ -111,9 +111,7 @@ class Enrolment:
             self.clients[node] = client
 
     def _refuse(self, node: int, name: str, reason: str) -> None:
-        self.clients.pop(node, None)
-        self._out.add(node)
-        self.reason = f"{name}: {shown(reason, 300)}"
+        self.leave_out(node, reason, name)
         log(WARNING, "tpmdp: %s does not take part: %s", name, shown(reason, 300))
 
 

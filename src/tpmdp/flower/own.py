@@ -3,8 +3,8 @@
 All of this comes from a file of the client's own, never from the server:
 
     name = "hospital"
-    key = "hospital.key"          # made by: tpmdp keygen hospital
-    ledger = "hospital.ledger"    # made by: tpmdp ledger create hospital.ledger --party hospital --unit party ...
+    key = "hospital.key"          # these three are made by: tpmdp flower client hospital ...
+    ledger = "hospital.ledger"    # for this training, by party
     epsilon = 4.0                 # for all rounds together
     delta = 1e-5
     rounds = 20                   # the budget is spread evenly over so many
@@ -14,6 +14,7 @@ All of this comes from a file of the client's own, never from the server:
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import tomllib
@@ -211,6 +212,7 @@ def write_own(
     identity = Ed25519PrivateKey.generate()
     key, ledger, settings = (folder / f"{check_name('name', name)}.{kind}" for kind in ("key", "ledger", "toml"))
     own = Own(name, identity, ledger, epsilon, delta, rounds, threshold, None)
+    plain.title("peers", peers)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for path in (key, ledger, settings):
         check_output(path)
@@ -226,7 +228,7 @@ def write_own(
         f"delta = {own.delta!r}",
         f"rounds = {rounds}",
         f"threshold = {threshold}",
-        f'peers = "{peers}"',
+        f"peers = {json.dumps(peers)}",
     ]
     with replacing(settings) as temporary:
         temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -234,7 +236,14 @@ def write_own(
 
 
 def read_peers(path: Path) -> dict[str, bytes]:
-    """Public keys by name, as `tpmdp keygen` prints them: `hospital = "ed25519:..."`, one a line."""
+    """Public keys by name, as `tpmdp flower client` and `server` print them, one a line.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = (Path(folder) / "peers.toml").write_text(f'server = "ed25519:{"A" * 43}="')
+    ...     read_peers(Path(folder) / "peers.toml") == {"server": bytes(32)}
+    True
+    """
     return dict(_peers_in(path, path.stat().st_mtime_ns if path.exists() else 0))
 
 

@@ -151,9 +151,7 @@ class PrivateStrategy:
         self._weight_key = getattr(self._strategy, "weighted_by_key", EXAMPLES)
         self._token = secrets.token_hex(8)  # no two runs share a session
         self._sessions = 0
-        self._members = Enrolment(
-            self._public_key, peers, clients_least, max(clients_least, clients_wanted), patience_s
-        )
+        self._members = Enrolment(self._public_key, peers, clients_least, clients_wanted, patience_s)
         self._proven: set[int] = set()  # nodes of the last round that gave an answer
         self._left: dict[int, list[bytes]] = {}  # receipts that travel with the next message, by node
         self._planned: tuple[tuple[Client, ...], Terms] | None = None
@@ -256,9 +254,8 @@ class PrivateStrategy:
         noise = terms.standard_deviation_of(current.lead.members) / divisor
         grid, label = terms.grid, terms.label
         self.reports.append(RoundReport(current.number, counted, missing, noise, label, tries, grid.step, grid.word))
-        kept = {
-            name: _like(arrays[name].numpy(), made[name].numpy()) for name in names
-        }  # averaging makes counters floats
+        # Averaging makes floats of counters.
+        kept = {name: _like(arrays[name].numpy(), made[name].numpy()) for name in names}
         return ArrayRecord({name: Array(array) for name, array in kept.items()})
 
     # Who takes part --------------------------------------------------------------------------------------------------

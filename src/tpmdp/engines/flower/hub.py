@@ -33,7 +33,7 @@ def exchange(
 ) -> tuple[dict[int, RecordDict], dict[int, str]]:
     """Send each node its content and wait: the answers, and why nodes failed; those that are late are in neither.
 
-    What `Grid.send_and_receive` does, but it asks more often: a deployment answers seconds earlier.
+    What `Grid.send_and_receive` does, but it looks more often, and says why nodes failed.
     """
     if not contents:
         return {}, {}

@@ -40,7 +40,7 @@ class Switch:
             if mark(data) in self._known:
                 continue
             message = decode(data)
-            if message.sender not in self._here:
+            if claimed is not None or message.sender not in self._here:
                 self._check(message, data, claimed)
             self._known.add(mark(data))
             self.bytes_sent[message.sender] += len(data)

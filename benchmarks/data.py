@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.timing import Row, best_seconds, times
 from tpmdp.data.source import read_table
-from tpmdp.table import ColumnKind, Text
+from tpmdp.data.table import ColumnKind, Text
 
 PANDAS: Any = importlib.import_module("pandas")  # it has no types
 RECORDS, REPEATS = 10_000_000, 3

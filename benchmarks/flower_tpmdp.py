@@ -25,15 +25,15 @@ from flwr.serverapp import Grid, ServerApp
 import tpmdp.flower.strategy
 from benchmarks.flower_child import Fail, Result, simulate, tell
 from benchmarks.flower_secagg import WHO, say, size, vector, warm_up
-from tpmdp.engines.flower.wire import bytes_of, fields_of, unpack
+from tpmdp._util.arrays import IntArray
 from tpmdp.flower import Budget, PrivateStrategy, private_mod, simulated_clients
+from tpmdp.flower.wire import bytes_of, fields_of, unpack
 from tpmdp.ledger import Ledger
 from tpmdp.noise.source import NoiseSource
 from tpmdp.protocol.masks import Mask, from_words, word_type
 from tpmdp.protocol.messages import Kind, decode
 from tpmdp.protocol.terms import Terms
-from tpmdp.release import noisy_vector
-from tpmdp.validate import IntArray
+from tpmdp.study.release import noisy_vector
 
 ROUNDS = 2
 STAGES = ("announce", "submit", "reveal")

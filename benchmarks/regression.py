@@ -13,10 +13,10 @@ import numpy as np
 
 from benchmarks.timing import Row
 from tpmdp import Study
+from tpmdp._util.arrays import FloatArray
 from tpmdp.engines.ideal import IdealEngine
 from tpmdp.experiments.population import COLUMNS, RANGES, read_adults
-from tpmdp.release import run
-from tpmdp.validate import FloatArray
+from tpmdp.study.release import run
 
 CENSUS = Path(__file__).parents[2] / "shared" / "data" / "acs2024_pums_adults.parquet"
 PARTIES, RUNS, DELTA = 5, 20, 1e-6

@@ -65,7 +65,7 @@ def test_the_readme_shows_what_a_run_prints(tmp_path: Path) -> None:
 def test_the_study_in_the_docs_is_valid() -> None:
     import tomllib
 
-    from tpmdp.study import Study
+    from tpmdp.study.model import Study
 
     (block,) = blocks(ROOT / "docs" / "running.md", "toml")
     study = Study.parse(tomllib.loads(block))
@@ -77,8 +77,8 @@ def test_the_study_in_the_docs_is_valid() -> None:
 def test_the_studies_in_the_page_on_queries_are_valid() -> None:
     import tomllib
 
-    from tpmdp.expectation import expect
-    from tpmdp.study import Study
+    from tpmdp.study.expectation import expect
+    from tpmdp.study.model import Study
 
     studies = [Study.parse(tomllib.loads(block)) for block in blocks(ROOT / "docs" / "queries.md", "toml")]
     assert [study.joint is None for study in studies] == [True, False]
@@ -93,8 +93,8 @@ def test_the_query_in_the_docs_is_the_example() -> None:
 
 def test_the_page_on_queries_tells_the_factor_of_the_example() -> None:
     """Asked apart, the queries of examples/income would have so much more noise."""
-    from tpmdp.expectation import expect
-    from tpmdp.study import Study
+    from tpmdp.study.expectation import expect
+    from tpmdp.study.model import Study
 
     found = expect(Study.read(ROOT / "examples" / "income" / "study.toml"))
     factors = {f"{one.apart:.2f}" for one in found.queries}

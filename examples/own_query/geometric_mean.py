@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tpmdp import Answer, Query
-from tpmdp.queries.shares import numbers, shares_of
+from tpmdp.queries.ranges import numbers, shares_of
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from tpmdp._version import __version__ as __version__
+
 if TYPE_CHECKING:
-    from tpmdp.calibration import calibrate, delta_at, epsilon_at, mu_at
     from tpmdp.data.source import read_table
     from tpmdp.errors import (
         CertificateError,
@@ -25,24 +26,23 @@ if TYPE_CHECKING:
         SolverError,
         TpmdpError,
     )
-    from tpmdp.expectation import Expectation, expect
-    from tpmdp.identity import read_key
+    from tpmdp.gaussian.calibration import calibrate, delta_at, epsilon_at, mu_at
     from tpmdp.ledger import Ledger, LedgerError, OverspendError
-    from tpmdp.participation import join
     from tpmdp.planning.certificate import Certificate, Verdict
     from tpmdp.planning.coalition import WorstCoalitions, worst_coalitions
     from tpmdp.planning.plan import Plan, Protection, plan
     from tpmdp.planning.weights import Weights
     from tpmdp.queries.base import Answer, Query
-    from tpmdp.queries.own import load_queries
-    from tpmdp.release import PartyRelease, Release, run
+    from tpmdp.queries.custom import load_queries
     from tpmdp.spec import Spec
-    from tpmdp.study import Study
-
-__version__ = "0.5.0"
+    from tpmdp.study.expectation import Expectation, expect
+    from tpmdp.study.identity import read_key
+    from tpmdp.study.join import join
+    from tpmdp.study.model import Study
+    from tpmdp.study.release import PartyRelease, Release, run
 
 _HOME = {
-    "calibration": ("calibrate", "delta_at", "epsilon_at", "mu_at"),
+    "gaussian.calibration": ("calibrate", "delta_at", "epsilon_at", "mu_at"),
     "errors": (
         "CertificateError",
         "DeadlineError",
@@ -54,19 +54,19 @@ _HOME = {
         "TpmdpError",
     ),
     "data.source": ("read_table",),
-    "expectation": ("Expectation", "expect"),
-    "identity": ("read_key",),
+    "study.expectation": ("Expectation", "expect"),
+    "study.identity": ("read_key",),
     "ledger": ("Ledger", "LedgerError", "OverspendError"),
-    "participation": ("join",),
+    "study.join": ("join",),
     "planning.certificate": ("Certificate", "Verdict"),
     "planning.coalition": ("WorstCoalitions", "worst_coalitions"),
     "planning.plan": ("Plan", "Protection", "plan"),
     "planning.weights": ("Weights",),
     "queries.base": ("Answer", "Query"),
-    "queries.own": ("load_queries",),
-    "release": ("PartyRelease", "Release", "run"),
+    "queries.custom": ("load_queries",),
+    "study.release": ("PartyRelease", "Release", "run"),
     "spec": ("Spec",),
-    "study": ("Study",),
+    "study.model": ("Study",),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 

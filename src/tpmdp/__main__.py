@@ -1,6 +1,6 @@
 """`python -m tpmdp` is the command line."""
 
-from tpmdp.cli import main
+from tpmdp.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tpmdp.errors import InputError, shown
-from tpmdp.validate import (
+from tpmdp._util.arrays import FloatArray
+from tpmdp._util.budget_rules import (
     SENSITIVITY_MIN,
-    FloatArray,
     Label,
     as_floats,
     check_delta,
@@ -19,10 +19,29 @@ from tpmdp.validate import (
     check_sensitivity,
     party_number,
 )
+from tpmdp.errors import InputError, shown
 
 NAME_LENGTH_MAX: Final = 200
 RESERVED_NAMES: Final = ("all", "none")  # what a set of receivers may be called
 _FIELDS: Final = ("epsilon", "delta", "sensitivity", "threshold", "receivers", "names")
+
+
+@dataclass(frozen=True)
+class Party:
+    """A party with its budget: the one type for it in studies, sessions and trainings.
+
+    `public_key` may be missing only where tpmdp makes the keys itself (`tpmdp run`). `address` (host:port) is needed
+    only where parties talk to each other without a relay. `threshold` is the party's own, where it has one.
+    """
+
+    name: str
+    epsilon: float
+    delta: float
+    records: int = 1
+    public_key: bytes | None = None
+    address: str | None = None
+    weight: float | None = None
+    threshold: int | None = None
 
 
 class Spec:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tpmdp.data.source import read_table
+from tpmdp.data.table import Column, ColumnKind, Text
 from tpmdp.errors import FileError
-from tpmdp.table import Column, ColumnKind, Text
 
 Wanted = Mapping[str, ColumnKind]
 Plain = dict[str, list[float] | list[str]]

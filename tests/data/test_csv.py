@@ -18,7 +18,7 @@ from tests.data.tables import BOTH, NUMBER, complaint, outcome, plain, read_plai
 from tpmdp.data import columns, csv_shape
 from tpmdp.data.csv_file import read_csv, read_csv_fast
 from tpmdp.data.csv_text import read_csv_text
-from tpmdp.table import Text
+from tpmdp.data.table import Text
 
 REGULAR = [
     (b"age,region\n70,north\n41,south\n", [70.0, 41.0], ["north", "south"]),

@@ -11,8 +11,8 @@ import pytest
 
 from tests.data.tables import BOTH, NUMBER, complaint, read_plain
 from tpmdp.data.duck import connected
+from tpmdp.data.table import ColumnKind
 from tpmdp.errors import MissingDependencyError
-from tpmdp.table import ColumnKind
 
 NUMBER_TYPES = ["TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"]
 NUMBER_TYPES += ["HUGEINT", "UHUGEINT", "FLOAT", "DOUBLE", "DECIMAL(4,1)", "DECIMAL(38,9)", "BOOLEAN"]

@@ -11,8 +11,8 @@ from tests.data import tables
 from tests.data.server import PASSWORD, Server
 from tests.data.tables import BOTH, NUMBER, Wanted, read_plain
 from tpmdp.data.source import Source, read_table
+from tpmdp.data.table import ColumnKind
 from tpmdp.errors import MissingDependencyError
-from tpmdp.table import ColumnKind
 
 
 @pytest.fixture(scope="module", autouse=True)

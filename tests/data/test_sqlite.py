@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.data.tables import BOTH, NUMBER, complaint, read_plain
-from tpmdp.table import ColumnKind
+from tpmdp.data.table import ColumnKind
 
 
 def database(path: Path) -> Path:

@@ -11,7 +11,8 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tests.protocol.sessions import World
-from tpmdp.clock import now_s
+from tpmdp._util.arrays import IntArray
+from tpmdp._util.clock import now_s
 from tpmdp.engines.mpyc.job import Job
 from tpmdp.engines.mpyc.network import Address
 from tpmdp.engines.mpyc.process import WorkerProcess
@@ -26,7 +27,6 @@ from tpmdp.engines.mpyc.record import (
     Seal,
     decode_hello,
 )
-from tpmdp.validate import IntArray
 
 TOTAL = "tpmdp.engines.mpyc.functions:total"
 HOST = "127.0.0.1"

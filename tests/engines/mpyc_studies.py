@@ -16,20 +16,20 @@ from typing import Any
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tpmdp import participation
-from tpmdp.child import python_command, python_environment
-from tpmdp.clock import now_s
+from tpmdp._util.arrays import IntArray
+from tpmdp._util.clock import now_s
+from tpmdp._util.process import python_command, python_environment
+from tpmdp.data.table import Table
 from tpmdp.engines.mpyc.job import Job
 from tpmdp.engines.mpyc.process import WorkerProcess
 from tpmdp.errors import TpmdpError
-from tpmdp.identity import public_text
 from tpmdp.ledger import Ledger
-from tpmdp.participation import join
-from tpmdp.release import PartyRelease
-from tpmdp.study import Study
-from tpmdp.study_file import parse_address
-from tpmdp.table import Table
-from tpmdp.validate import IntArray
+from tpmdp.study import join as participation
+from tpmdp.study.file import parse_address
+from tpmdp.study.identity import public_text
+from tpmdp.study.join import join
+from tpmdp.study.model import Study
+from tpmdp.study.release import PartyRelease
 
 NAMES = ("bank", "school", "registry")
 RECORDS = 50

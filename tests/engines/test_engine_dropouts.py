@@ -26,7 +26,7 @@ from tpmdp.engines.relay.client import Mailbox
 from tpmdp.engines.relay.engine import RelayEngine, _task
 from tpmdp.errors import DeadlineError, TpmdpError
 from tpmdp.protocol.messages import Kind, decode
-from tpmdp.protocol.party import Party
+from tpmdp.protocol.party import PartySession
 from tpmdp.protocol.terms import Guarantee
 
 GUARANTEES: Final[tuple[Guarantee, ...]] = ("computational", "statistical")
@@ -132,14 +132,14 @@ def test_left_out_for_want_of_a_pad_or_not_the_sum_is_that_of_the_group() -> Non
 def test_more_lost_than_may_be_is_an_error_that_names_them_and_nobody_has_a_sum(
     shape: tuple[int, int, int], guarantee: Guarantee, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parties: list[Party] = []
-    make = Party.__init__
+    parties: list[PartySession] = []
+    make = PartySession.__init__
 
-    def noted(self: Party, *arguments: Any, **options: Any) -> None:
+    def noted(self: PartySession, *arguments: Any, **options: Any) -> None:
         make(self, *arguments, **options)
         parties.append(self)
 
-    monkeypatch.setattr(Party, "__init__", noted)
+    monkeypatch.setattr(PartySession, "__init__", noted)
     for world, lost in cases(shape, guarantee, shape[2] + 1, 2):
         parties.clear()
         with pytest.raises(DeadlineError, match="dropped out in step") as caught:
@@ -219,7 +219,7 @@ def test_a_worker_goes_on_in_its_attempt_when_the_relay_was_started_anew(monkeyp
     world = tolerant(4, 1, 1, [0], "computational")
     attempts: list[int] = []
 
-    def drive(make: Callable[[], Party], *_: object, **__: object) -> None:
+    def drive(make: Callable[[], PartySession], *_: object, **__: object) -> None:
         party = make()
         party.start()
         party.retry()

@@ -13,18 +13,18 @@ import pytest
 from tests.protocol.sessions import World
 from tpmdp import InputError, Study
 from tpmdp import run as release
+from tpmdp.data.table import Table, Text
 from tpmdp.engines.contract import Engine, Outcome
-from tpmdp.engines.flower.engine import FlowerEngine
 from tpmdp.engines.ideal import IdealEngine
 from tpmdp.engines.memory import MemoryEngine
 from tpmdp.engines.mpyc.engine import MpycEngine
 from tpmdp.engines.relay.engine import RelayEngine
 from tpmdp.errors import DeadlineError, TpmdpError
+from tpmdp.flower.engine import FlowerEngine
 from tpmdp.protocol.masks import to_words
 from tpmdp.protocol.messages import Kind
 from tpmdp.protocol.terms import Guarantee
 from tpmdp.queries.catalogue import EXAMPLES, KINDS
-from tpmdp.table import Table, Text
 
 FLOWER = FlowerEngine()  # starts its simulation once, for all tests of a process
 ENGINES: list[Engine] = [IdealEngine(), MemoryEngine(), RelayEngine(), MpycEngine(), FLOWER]

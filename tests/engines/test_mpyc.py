@@ -19,7 +19,8 @@ from tests.engines.mpyc_leak import differences
 from tests.engines.mpyc_stage import HOST, TOTAL, Stage
 from tests.protocol.sessions import World
 from tpmdp import InputError
-from tpmdp.clock import now_s
+from tpmdp._util.arrays import IntArray
+from tpmdp._util.clock import now_s
 from tpmdp.engines.ideal import IdealEngine
 from tpmdp.engines.mpyc.engine import MpycEngine
 from tpmdp.engines.mpyc.functions import GramShape, load_function
@@ -28,7 +29,6 @@ from tpmdp.engines.mpyc.network import check_addresses, listen
 from tpmdp.engines.mpyc.process import run_in_process
 from tpmdp.engines.mpyc.record import MpycError, RecordError, decode_hello
 from tpmdp.errors import DeadlineError, MissingDependencyError
-from tpmdp.validate import IntArray
 
 MAXIMUM = "tpmdp.engines.mpyc.functions:maximum"
 GRAM = "tpmdp.engines.mpyc.functions:gram"

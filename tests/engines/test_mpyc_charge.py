@@ -20,9 +20,9 @@ from tpmdp.engines.mpyc.network import listen
 from tpmdp.engines.mpyc.process import WorkerProcess
 from tpmdp.engines.mpyc.runtime import require_mpyc
 from tpmdp.errors import DeadlineError
-from tpmdp.participation import join
 from tpmdp.queries.maximum import Maximum
-from tpmdp.study_file import parse_address
+from tpmdp.study.file import parse_address
+from tpmdp.study.join import join
 
 MAXIMUM = "tpmdp.engines.mpyc.functions:maximum"
 

@@ -12,12 +12,12 @@ import pytest
 from tests.engines.mpyc_stage import Stage
 from tests.engines.mpyc_studies import RECORDS, Parties
 from tests.protocol.sessions import World
+from tpmdp._util.arrays import IntArray
 from tpmdp.engines.mpyc.process import WorkerProcess
 from tpmdp.engines.mpyc.record import MpycError
 from tpmdp.errors import DeadlineError
 from tpmdp.ledger import LedgerError
-from tpmdp.release import PartyRelease
-from tpmdp.validate import IntArray
+from tpmdp.study.release import PartyRelease
 
 
 def low_and_high(parties: Parties, kind: str) -> tuple[IntArray, IntArray]:

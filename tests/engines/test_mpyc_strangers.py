@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.protocol.sessions import World
-from tpmdp.clock import now_s
+from tpmdp._util.clock import now_s
 from tpmdp.engines.mpyc.network import CLAIMS_MAX, SILENT_MAX, Address, Network, _Crowd, listen
 from tpmdp.engines.mpyc.record import HELLO_BYTES, Exchange, MpycError
 from tpmdp.errors import TpmdpError

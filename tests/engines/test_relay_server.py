@@ -31,11 +31,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tpmdp.commands.relay import relay as relay_command
+from tpmdp.cli.relay import relay as relay_command
 from tpmdp.engines.relay import wire
 from tpmdp.engines.relay.limits import RelaySettings
 from tpmdp.engines.relay.requests import parse_query
-from tpmdp.engines.relay.store import Full, Item, Store, StoreError
+from tpmdp.engines.relay.store import Item, RelayFullError, Store, StoreError
 from tpmdp.errors import FileError, InputError
 from tpmdp.protocol.messages import EVERYONE, Kind, Message, encode
 from tpmdp.protocol.terms import session_id
@@ -608,7 +608,7 @@ def command(*arguments: object) -> None:
 
 def test_the_command_serves_tls(tmp_path: Path) -> None:
     certificate, private_key = certificate_files(tmp_path)
-    program = "import sys; from tpmdp.commands.relay import relay; relay.main(sys.argv[1:], standalone_mode=False)"
+    program = "import sys; from tpmdp.cli.relay import relay; relay.main(sys.argv[1:], standalone_mode=False)"
     arguments = ["--host", "localhost", "--port", "0", "--store", str(tmp_path / "relay.sqlite")]
     arguments += ["--certificate", str(certificate), "--private-key", str(private_key)]
     process = subprocess.Popen(
@@ -687,7 +687,7 @@ def test_a_full_or_locked_disk_refuses_and_keeps_what_there_was(tmp_path: Path) 
         outcomes = await asyncio.gather(
             store.add(session, items[1:]), store.add(session, [small]), return_exceptions=True
         )
-        assert isinstance(outcomes[0], Full)
+        assert isinstance(outcomes[0], RelayFullError)
         assert outcomes[1] == [small]  # one sender's failure is not another's
         store._writer.execute("PRAGMA busy_timeout = 10")
         other = sqlite3.connect(store.path, isolation_level=None)
@@ -743,7 +743,7 @@ def test_sessions_nobody_wrote_to_make_room_for_others(tmp_path: Path, monkeypat
             await store.open_session(name, os.urandom(64))
         used = await store.session(names[0])
         await store.add(used, [Item(4, 1, 0, 1, bytes(32), bytes(1000))])
-        with pytest.raises(Full, match="all this relay holds"):
+        with pytest.raises(RelayFullError, match="all this relay holds"):
             await store.open_session(names[3], os.urandom(64))
         clock[0] += 61
         await store.open_session(names[3], os.urandom(64))

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from tpmdp.experiments import consortium, count, efficiency, regression
-from tpmdp.experiments.all_claims import CLAIMS
 from tpmdp.experiments.beyond import enjoyed_table, price_table, relax_table
-from tpmdp.experiments.claims import Claim, Verdict
-from tpmdp.experiments.job import Row
+from tpmdp.experiments.claims.claim import Claim, Verdict
+from tpmdp.experiments.claims.every import CLAIMS
+from tpmdp.experiments.jobs import Row
 from tpmdp.experiments.results import Results, slope
 from tpmdp.experiments.summary import (
     agreement_points,

@@ -19,7 +19,7 @@ from tpmdp.errors import SolverError
 from tpmdp.experiments import efficiency
 from tpmdp.experiments.efficiency import METHODS, RULES, complexity, disagreement, jobs, run, threshold_of
 from tpmdp.experiments.efficiency_worker import constraint_matrix, draw_needs
-from tpmdp.experiments.job import Job, Row
+from tpmdp.experiments.jobs import Job, Row
 from tpmdp.planning.lp import enumerate_constraints, solve_enumerated
 
 COLUMNS = ["panel", "rule", "method", "n", "threshold", "seconds", "build_s", "solve_s", "runs", "peak_bytes"]
@@ -145,7 +145,7 @@ def test_a_worker_whom_the_system_ends_had_no_memory(monkeypatch: pytest.MonkeyP
 def test_a_worker_ends_with_whoever_started_it() -> None:
     point = job("highs", "half", 24)  # would take longer than we wait
     program = (
-        "from tpmdp.experiments.job import Job\n"
+        "from tpmdp.experiments.jobs import Job\n"
         "from tpmdp.experiments.efficiency import run\n"
         f"run(Job('efficiency', 'half', 24.0, 0, 1, 7, {point.settings!r}))\n"
     )

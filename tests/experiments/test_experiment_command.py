@@ -12,10 +12,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.test_commands import tpmdp
-from tpmdp.child import python_command, python_environment
+from tests.cli.test_commands import tpmdp
+from tpmdp._util.process import python_command, python_environment
 from tpmdp.experiments import count, efficiency, regression
-from tpmdp.experiments.claims import Verdict
+from tpmdp.experiments.claims.claim import Verdict
 from tpmdp.experiments.weights_measures import WANTED
 from tpmdp.mechanisms.catalogue import MECHANISMS
 

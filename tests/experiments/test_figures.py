@@ -16,10 +16,10 @@ from matplotlib.figure import Figure
 
 from tpmdp.errors import FileError, InputError, MissingDependencyError
 from tpmdp.experiments import consortium, count, regression, weights
-from tpmdp.experiments.figures import draw_consortium, draw_count, draw_efficiency, draw_regression, draw_telling
-from tpmdp.experiments.figures_style import LEGEND_ORDER, LOOKS, Stretched
-from tpmdp.experiments.figures_weights import draw_adversary, draw_weights
-from tpmdp.experiments.job import Row
+from tpmdp.experiments.figures.draw import draw_consortium, draw_count, draw_efficiency, draw_regression, draw_telling
+from tpmdp.experiments.figures.of_weights import draw_adversary, draw_weights
+from tpmdp.experiments.figures.style import LEGEND_ORDER, LOOKS, Stretched
+from tpmdp.experiments.jobs import Row
 from tpmdp.mechanisms.catalogue import MECHANISMS
 
 Draw = Callable[[Path], None]

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tpmdp.experiments import agreement, consortium, count, efficiency, regression, weights
-from tpmdp.experiments.job import Job, Row
+from tpmdp.experiments.jobs import Job, Row
 from tpmdp.experiments.population import People
 
 MODULES = {

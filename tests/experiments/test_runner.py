@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tpmdp.child import python_command, python_environment
+from tpmdp._util.process import python_command, python_environment
 from tpmdp.errors import FileError, InputError
 from tpmdp.experiments import count
-from tpmdp.experiments.job import Job, Row
+from tpmdp.experiments.jobs import Job, Row
 from tpmdp.experiments.runner import Backend, read_part, run_jobs
 
 JOBS = [Job("count", "threshold", float(x), first, 2, 7) for x in (1, 500, 999) for first in (0, 2)]

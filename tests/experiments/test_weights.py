@@ -8,9 +8,9 @@ from scipy import stats
 
 from tpmdp.errors import InputError
 from tpmdp.experiments import count, regression, weights
-from tpmdp.experiments.claims import Verdict
+from tpmdp.experiments.claims.claim import Verdict
 from tpmdp.experiments.evaluation import Evaluation
-from tpmdp.experiments.job import Job, Row
+from tpmdp.experiments.jobs import Job, Row
 from tpmdp.experiments.population import People
 from tpmdp.experiments.results import Results
 from tpmdp.experiments.summary import column, ratio_interval

@@ -13,10 +13,10 @@ from typing import Any
 
 import httpx
 
-from tpmdp.identity import public_text, read_key, write_key
 from tpmdp.ledger import Ledger
 from tpmdp.protocol.terms import Terms
-from tpmdp.study import Study
+from tpmdp.study.identity import public_text, read_key, write_key
+from tpmdp.study.model import Study
 
 NAMES = ("north", "south", "lab")  # north leads, lab receives too, south gets a receipt
 RECORDS = {"north": [70, 20, 66, 41], "south": [65, 10, 99], "lab": [80, 64]}

@@ -64,9 +64,9 @@ def skew(seconds: str) -> None:
         def now(cls, tz: datetime.tzinfo | None = None) -> Any:
             return datetime.datetime.fromtimestamp(real_time() + shift, tz)
 
-    import tpmdp.study
+    import tpmdp.study.model
 
-    tpmdp.study.datetime = SkewedDatetime  # type: ignore[attr-defined]
+    tpmdp.study.model.datetime = SkewedDatetime  # type: ignore[attr-defined]
 
 
 def full(size: str) -> None:
@@ -80,7 +80,7 @@ def main() -> None:
         what, *rest = order.split(":")
         harms: dict[str, Callable[..., None]] = {"kill": kill, "skew": skew, "full": full}
         harms[what](*rest)
-    from tpmdp.cli import main as run
+    from tpmdp.cli.main import main as run
 
     run(sys.argv[split + 1 :])
 

@@ -14,15 +14,15 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from tests.faults.consortium import NAMES, Consortium, check_answers, ended
 from tests.faults.evil_relay import EvilRelay, FlipOnce, TarPit, join
-from tpmdp.clock import now_s
+from tpmdp._util.clock import now_s
 from tpmdp.engines.relay.client import Mailbox
 from tpmdp.engines.relay.wire import frame
-from tpmdp.identity import read_key
 from tpmdp.ledger import Ledger
 from tpmdp.protocol.channel import open_sealed
 from tpmdp.protocol.messages import EVERYONE, Kind, Message, MessageError, decode, encode
 from tpmdp.protocol.messages import verify as verify_signature
 from tpmdp.protocol.terms import Terms
+from tpmdp.study.identity import read_key
 
 Batch = list[tuple[int, bytes]]
 

@@ -15,8 +15,8 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from numpy.typing import NDArray
 
 from tests.flower.world import GROUP, KEYS, OPEN, RECEIPT, Peeled, World, outbox, record_of_arrays
-from tpmdp.engines.flower.wire import pack, pack_text, record_of
 from tpmdp.flower.rounds import Client, Training
+from tpmdp.flower.wire import pack, pack_text, record_of
 from tpmdp.protocol.channel import open_sealed
 from tpmdp.protocol.group import to_bits
 from tpmdp.protocol.masks import expand, mask_key, word_type

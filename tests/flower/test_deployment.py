@@ -22,8 +22,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
 from tests.flower.deployment import Deployment, DeploymentError, Node, RunResult, Scalar, deployment
-from tpmdp.identity import public_text, read_key, write_key
 from tpmdp.ledger import Ledger
+from tpmdp.study.identity import public_text, read_key, write_key
 
 pytestmark = [
     pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked up in /proc"),
@@ -89,7 +89,7 @@ def past(tmp_path: Path) -> Iterator[Past]:
 
 def _make_clients(folder: Path) -> None:
     """Keys, ledgers and settings; nobody knows the stranger, who takes anybody."""
-    from tpmdp.flower.own import write_own
+    from tpmdp.flower.client_settings import write_own
 
     folder.mkdir(mode=0o700)
     server = Ed25519PrivateKey.generate()

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_commands import refused, tpmdp
+from tests.cli.test_commands import refused, tpmdp
 from tpmdp.flower import read_own, read_peers
-from tpmdp.identity import read_key
+from tpmdp.study.identity import read_key
 
 GOOD = ("--epsilon", "4", "--delta", "1e-5", "--rounds", "20", "--threshold", "2")
 

@@ -33,9 +33,9 @@ from tests.flower.world import (
     problem,
     record_of_arrays,
 )
-from tpmdp.engines.flower.wire import pack, pack_text, record_of
 from tpmdp.errors import InputError
 from tpmdp.flower import private_mod
+from tpmdp.flower.wire import pack, pack_text, record_of
 from tpmdp.ledger import Ledger, LedgerError
 from tpmdp.protocol.messages import Kind
 

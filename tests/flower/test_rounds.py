@@ -10,9 +10,9 @@ import mpmath
 import numpy as np
 import pytest
 
-from tpmdp.flower.contribution import diameter
-from tpmdp.flower.own import Own
+from tpmdp.flower.client_settings import Own
 from tpmdp.flower.rounds import Ask, Client, Training, published
+from tpmdp.flower.update import diameter
 from tpmdp.planning.grid_plan import plan_on_grid
 from tpmdp.protocol.terms import Terms
 

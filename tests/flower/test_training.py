@@ -30,9 +30,9 @@ from tests.flower.world import (
     problem,
     record_of_arrays,
 )
-from tpmdp.engines.flower.wire import pack
 from tpmdp.errors import DeadlineError, InputError
 from tpmdp.flower import Budget, PrivateStrategy, read_peers
+from tpmdp.flower.wire import pack
 from tpmdp.protocol.messages import Kind, encode
 from tpmdp.protocol.messages import Message as Protocol
 

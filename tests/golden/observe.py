@@ -17,14 +17,14 @@ import tpmdp
 from tpmdp.engines.mpyc.job import Job
 from tpmdp.engines.mpyc.record import Hello
 from tpmdp.engines.relay.wire import join_frames
-from tpmdp.experiments.job import Job as Piece
+from tpmdp.experiments.jobs import Job as Piece
 from tpmdp.flower.rounds import Client, Training
-from tpmdp.identity import public_key_text
 from tpmdp.ledger.entry import entry_hash, origin_hash
-from tpmdp.plan_file import plan_document
+from tpmdp.planning.plan_file import plan_document
 from tpmdp.protocol.channel import seal
 from tpmdp.protocol.masks import expand, mask_key
 from tpmdp.protocol.messages import EVERYONE, Kind, Message, digest_of, encode
+from tpmdp.study.identity import public_key_text
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[1] / "examples"
@@ -42,9 +42,9 @@ def keys(names: list[str]) -> dict[str, bytes]:
 
 def studies() -> dict[str, tpmdp.Study]:
     found = {name: tpmdp.Study.read(HERE / f"{name}.toml") for name in STUDIES}
-    for name in ("stay", "income", "own_query"):
-        queries = tpmdp.load_queries(EXAMPLES / name / "geometric_mean.py" if name == "own_query" else None)
-        study = tpmdp.Study.read(EXAMPLES / name / "study.toml", queries)
+    found["custom"] = tpmdp.Study.read(HERE / "custom.toml", tpmdp.load_queries(HERE / "custom_query.py"))
+    for name in ("stay", "income"):
+        study = tpmdp.Study.read(EXAMPLES / name / "study.toml")
         found[name] = study.with_keys(keys([member.name for member in study.members]))
     return found
 

@@ -18,11 +18,11 @@ from click.testing import CliRunner
 
 import tpmdp
 from tests.golden.observe import HERE, observe
-from tpmdp import participation
-from tpmdp.cli import cli
-from tpmdp.ledger_secrets import LedgerSecrets
-from tpmdp.plan_file import read_plan
-from tpmdp.release import prepare
+from tpmdp.cli.main import cli
+from tpmdp.ledger.session_store import LedgerSecrets
+from tpmdp.planning.plan_file import read_plan
+from tpmdp.study import join as participation
+from tpmdp.study.release import prepare
 
 EXPECTED = HERE / "expected.json"
 HEADS = {

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from tests.oracles import DIGITS
 from tpmdp import Spec
+from tpmdp._util.arrays import FloatArray
 from tpmdp.mechanisms.base import Mechanism, Setting
 from tpmdp.mechanisms.problem import Count, Problem, Regression
-from tpmdp.validate import FloatArray
 
 INF = float("inf")
 EPSILONS = st.one_of(

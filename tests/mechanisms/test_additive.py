@@ -14,10 +14,11 @@ from scipy.optimize import linprog
 import tpmdp
 from tests.mechanisms.cases import INF, least_honest_of_any_size, specs
 from tests.oracles import DIGITS, exact_delta
-from tpmdp import Spec, baselines
+from tpmdp import Spec
+from tpmdp._util.arrays import FloatArray
 from tpmdp.mechanisms.additive import AnyCoalition, NonPrivate, Optimal, SameBudget, Shared, TrustedCurator
 from tpmdp.mechanisms.base import Setting
-from tpmdp.validate import FloatArray
+from tpmdp.planning import baselines
 
 SHARED = (Optimal(), SameBudget(), AnyCoalition())
 

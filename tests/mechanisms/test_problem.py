@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from tpmdp import InputError
+from tpmdp._util.arrays import FloatArray
 from tpmdp.mechanisms.problem import Count, Error, Regression
-from tpmdp.validate import FloatArray
 
 
 def outer(record: Any) -> FloatArray:

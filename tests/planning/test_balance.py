@@ -92,7 +92,7 @@ def test_the_three_kinds_of_weights() -> None:
 @pytest.mark.parametrize("count", [2, 3, 50, 1000])
 @pytest.mark.parametrize("kind", ["all", "one", "some"])
 def test_the_bound_is_attained_for_every_threshold_of_larger_studies(count: int, kind: str) -> None:
-    from tpmdp.baselines import total  # the closed form, proved against the program elsewhere
+    from tpmdp.planning.baselines import total  # the closed form, proved against the program elsewhere
 
     random = np.random.default_rng(count)
     need = np.exp(random.uniform(0, 9, count))

@@ -8,8 +8,8 @@ import mpmath
 import numpy as np
 
 import tpmdp
+from tests.gaussian.test_calibration import random_budgets
 from tests.oracles import DIGITS
-from tests.test_calibration import random_budgets
 from tpmdp.planning.enclosure import ONE, exp_scaled, is_enough, is_too_little, mills
 
 UNIT = DIGITS(2) ** 256

@@ -23,8 +23,8 @@ from scipy.special import log_ndtr, ndtr
 from tests.oracles import DIGITS, dangerous_coalitions, exact_delta, least_honest
 from tpmdp import CertificateError, InputError, Plan, Spec, plan
 from tpmdp.errors import FileError
-from tpmdp.plan_file import plan_document, read_plan, write_plan
 from tpmdp.planning.balance import balance
+from tpmdp.planning.plan_file import plan_document, read_plan, write_plan
 from tpmdp.planning.weights import Weights, make_weights, shortened
 
 pytestmark = pytest.mark.filterwarnings("ignore::tpmdp.errors.NoNoiseWarning")

@@ -13,7 +13,7 @@ from tpmdp import Spec
 from tpmdp.planning.grid_plan import plan_on_grid
 from tpmdp.protocol.masks import Mask, to_words
 from tpmdp.protocol.messages import EVERYONE, decode
-from tpmdp.protocol.party import Early, Party
+from tpmdp.protocol.party import PartySession, TooEarlyError
 from tpmdp.protocol.secrets import FreshSecrets, Secrets
 from tpmdp.protocol.terms import Guarantee, Terms
 
@@ -48,8 +48,8 @@ class World:
         found: list[int] = self.inputs.sum(axis=0).tolist()
         return found
 
-    def party(self, index: int, attempt: int = 1, terms: Terms | None = None) -> Party:
-        return Party(
+    def party(self, index: int, attempt: int = 1, terms: Terms | None = None) -> PartySession:
+        return PartySession(
             terms or self.terms,
             index,
             self.identities[index],
@@ -58,7 +58,7 @@ class World:
             attempt,
         )
 
-    def parties(self) -> list[Party]:
+    def parties(self) -> list[PartySession]:
         return [self.party(index) for index in range(self.terms.count)]
 
 
@@ -66,10 +66,10 @@ Change = Callable[[int, bytes], Sequence[bytes]]  # recipient and message in, me
 
 
 def exchange(
-    parties: Sequence[Party],
+    parties: Sequence[PartySession],
     change: Change | None = None,
     order: np.random.Generator | None = None,
-    first: Callable[[Party], list[bytes]] = Party.start,
+    first: Callable[[PartySession], list[bytes]] = PartySession.start,
 ) -> list[tuple[int, bytes]]:
     """Deliver until nothing is left; in random order if asked. Returns all that was delivered."""
     by_index = {party.index: party for party in parties}
@@ -93,7 +93,7 @@ def exchange(
             post(recipient, by_index[recipient].receive(data))
             delivered.append((recipient, data))
             early = 0
-        except Early:
+        except TooEarlyError:
             queue.append((recipient, data))
             early += order is None
     return delivered

@@ -26,7 +26,7 @@ from tpmdp.protocol.channel import open_sealed, seal
 from tpmdp.protocol.group import to_bits
 from tpmdp.protocol.masks import Mask, mask_key, word_type
 from tpmdp.protocol.messages import EVERYONE, HASH_BYTES, Kind, Message, MessageError, decode, digest_of, encode
-from tpmdp.protocol.party import Early, Party, ProtocolError
+from tpmdp.protocol.party import PartySession, ProtocolError, TooEarlyError
 from tpmdp.protocol.secrets import FreshSecrets
 from tpmdp.protocol.terms import Guarantee
 
@@ -123,7 +123,7 @@ class Coalition:
         self.everyone = frozenset(range(count))
         self.pool: dict[bytes, None] = {}  # every message an honest party sent
         self.stopped: set[int] = set()
-        self.parties: dict[int, Party] = {}
+        self.parties: dict[int, PartySession] = {}
         self.told: set[frozenset[int]] = {self.everyone}  # groups that somebody was told
         for index in self.honest:
             self.world.vectors[index] = self.book.unit(index)
@@ -142,7 +142,7 @@ class Coalition:
             return []
         try:
             return self.note(self.parties[index].receive(data))
-        except Early:
+        except TooEarlyError:
             return None
         except ProtocolError:
             self.stopped.add(index)

@@ -19,11 +19,11 @@ from tests.protocol.sessions import World, exchange, pads_of
 from tpmdp import InputError
 from tpmdp.engines.contract import guarantee_text
 from tpmdp.ledger import Charge, Ledger
-from tpmdp.ledger_secrets import LedgerSecrets
+from tpmdp.ledger.session_store import LedgerSecrets
 from tpmdp.protocol.channel import seal
 from tpmdp.protocol.group import to_bits
 from tpmdp.protocol.messages import EVERYONE, HASH_BYTES, Kind, Message, MessageError, decode, digest_of, encode
-from tpmdp.protocol.party import Early, Party, ProtocolError
+from tpmdp.protocol.party import PartySession, ProtocolError, TooEarlyError
 from tpmdp.protocol.secrets import FreshSecrets, Secrets
 from tpmdp.protocol.terms import Guarantee, Terms
 
@@ -63,7 +63,7 @@ def sum_of(world: World, members: Sequence[int] | frozenset[int]) -> list[int]:
     return found
 
 
-def check_outcome(world: World, parties: Sequence[Party], members: frozenset[int]) -> None:
+def check_outcome(world: World, parties: Sequence[PartySession], members: frozenset[int]) -> None:
     """Everybody in the group has what it should get: the sum over the group, or a receipt; nobody else has anything."""
     for party in parties:
         assert party.done == (party.index in members)
@@ -77,7 +77,7 @@ def check_outcome(world: World, parties: Sequence[Party], members: frozenset[int
 # The rules of each message --------------------------------------------------------------------------------------------
 
 
-def submitted(world: World) -> tuple[list[Party], list[bytes]]:
+def submitted(world: World) -> tuple[list[PartySession], list[bytes]]:
     """Everybody has submitted to attempt 1, and the lead receiver has asked all to reveal; OPEN is held back."""
     parties = world.parties()
     held: list[bytes] = []
@@ -188,7 +188,7 @@ def test_a_party_is_asked_to_reveal_only_what_it_submitted_and_in_the_newest_att
     world = tolerant()
     early = world.party(1)
     early.start()
-    with pytest.raises(Early):
+    with pytest.raises(TooEarlyError):
         early.receive(forged(world, Kind.OPEN, 1, 0, 1, bytes(HASH_BYTES)))
 
     parties, held = submitted(world)
@@ -198,7 +198,7 @@ def test_a_party_is_asked_to_reveal_only_what_it_submitted_and_in_the_newest_att
     assert world.secrets[2].opening(0) == 0
     with pytest.raises(ProtocolError, match="breaks the protocol"):
         parties[2].receive(forged(world, Kind.OPEN, 1, 3, 2, decode(good).body))  # not from the lead receiver
-    with pytest.raises(Early):
+    with pytest.raises(TooEarlyError):
         parties[2].receive(forged(world, Kind.OPEN, 2, 0, 2, decode(good).body))  # of an attempt to come
     (revealed,) = parties[2].receive(good)
     assert world.secrets[2].opening(0) == 1
@@ -223,7 +223,7 @@ def test_a_self_mask_is_for_the_lead_receiver_when_all_have_submitted_and_once(g
         parties[2].receive(forged(world, Kind.REVEAL, 1, 1, 2, message.body))
     early = world.party(0)
     early.start()
-    with pytest.raises(Early):
+    with pytest.raises(TooEarlyError):
         early.receive(revealed)
     with pytest.raises(ProtocolError, match="does not open"):
         parties[0].receive(forged(world, Kind.REVEAL, 1, 2, 0, message.body))  # the mask of somebody else
@@ -238,7 +238,7 @@ def test_a_self_mask_is_for_the_lead_receiver_when_all_have_submitted_and_once(g
     assert parties[0].result is None
 
 
-def gone_on(world: World, dropped: int = 4) -> tuple[list[Party], list[bytes]]:
+def gone_on(world: World, dropped: int = 4) -> tuple[list[PartySession], list[bytes]]:
     """Attempt 2 without one party, all others have submitted and are asked to reveal; OPEN is held back."""
     parties = world.parties()
     left = [party for party in parties if party.index != dropped]
@@ -255,7 +255,7 @@ def gone_on(world: World, dropped: int = 4) -> tuple[list[Party], list[bytes]]:
     return parties, held
 
 
-def sealed(world: World, lead: Party, kind: Kind, sender: int, content: bytes) -> bytes:
+def sealed(world: World, lead: PartySession, kind: Kind, sender: int, content: bytes) -> bytes:
     """A message that the sender seals for the attempt the lead receiver is in."""
     own = X25519PrivateKey.from_private_bytes(world.secrets[sender].key(lead.attempt))
     header = (kind, lead.attempt, sender, lead.index, world.terms.session, world.terms.plan_hash, b"")
@@ -302,7 +302,7 @@ def test_a_self_mask_of_a_party_that_sent_a_key_and_is_not_in_the_group_spoils_n
     check_outcome(world, parties[:4], frozenset(range(4)))
 
 
-def opened(party: Party, data: bytes) -> list[bytes]:
+def opened(party: PartySession, data: bytes) -> list[bytes]:
     return party.receive(data) if decode(data).recipient == party.index else []
 
 
@@ -315,7 +315,7 @@ def test_a_key_of_an_unknown_attempt_is_early_and_then_used(guarantee: Guarantee
     _, key_of_lead = parties[0].retry()
     key_of_two = parties[2].receive(group(world, 2, range(5)))[0]
     for data in (key_of_lead, key_of_two):
-        with pytest.raises(Early):
+        with pytest.raises(TooEarlyError):
             parties[1].receive(data)
     parties[1].receive(group(world, 2, range(5)))
     for data in (key_of_lead, key_of_two):
@@ -355,7 +355,7 @@ def test_a_party_that_is_left_out_sends_and_reveals_nothing_and_may_come_back(gu
     assert parties[4].drop_missing() == []
 
     exchange(parties[:4], without(Kind.SUBMIT), first=lambda party: again if party.is_lead else [])
-    final = exchange(parties, first=Party.retry)
+    final = exchange(parties, first=PartySession.retry)
     assert not parties[4].left_out
     assert 3 in {decode(data).attempt for _, data in final if decode(data).sender == 4}
     check_outcome(world, parties, frozenset(range(5)))
@@ -437,7 +437,7 @@ def test_a_lead_receiver_that_goes_on_at_any_moment_gives_the_sum_of_its_last_gr
 class Net:
     """A relay in memory: it keeps all messages, and a party that is started again reads them again."""
 
-    def __init__(self, world: World, parties: list[Party], lost: dict[int, Kind] | None = None) -> None:
+    def __init__(self, world: World, parties: list[PartySession], lost: dict[int, Kind] | None = None) -> None:
         self.world, self.parties, self.lost = world, parties, lost or {}
         self.slots: dict[tuple[int, ...], bytes] = {}
         self.boxes: dict[int, list[bytes]] = {party.index: [] for party in parties}
@@ -457,7 +457,7 @@ class Net:
                 if other != sender and data not in self.boxes[other]:
                     self.boxes[other].append(data)
 
-    def rebuild(self, index: int, party: Party) -> None:
+    def rebuild(self, index: int, party: PartySession) -> None:
         self.parties[index] = party
         for data in self.slots.values():
             message = decode(data)
@@ -481,7 +481,7 @@ class Net:
                 self.post(index, self.parties[index].receive(data))
                 self.taken[index] += 1
                 most, early = most - 1, 0
-            except Early:
+            except TooEarlyError:
                 box.append(data)
                 early += 1
 
@@ -556,7 +556,7 @@ def with_ledgers(world: World, folder: Path, parties: Sequence[int]) -> Iterator
         yield ledgers
 
 
-def reopened(world: World, ledgers: dict[int, Ledger], folder: Path, index: int) -> Party:
+def reopened(world: World, ledgers: dict[int, Ledger], folder: Path, index: int) -> PartySession:
     """The party as a new process would make it from its ledger file."""
     ledgers[index].close()
     ledgers[index] = Ledger.open(folder / f"{index}.ledger")
@@ -703,7 +703,7 @@ def test_a_receiver_started_again_knows_who_is_counted_in_the_answer_it_takes() 
     again.start()
     try:
         again.receive(answer)
-    except Early:
+    except TooEarlyError:
         return
     assert again.result is not None
     assert again.members == {0, 1, 2}

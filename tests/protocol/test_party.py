@@ -25,7 +25,7 @@ from tpmdp.protocol.messages import (
     decode,
     encode,
 )
-from tpmdp.protocol.party import Early, Party, ProtocolError
+from tpmdp.protocol.party import PartySession, ProtocolError, TooEarlyError
 from tpmdp.protocol.secrets import FreshSecrets
 from tpmdp.protocol.terms import Guarantee
 
@@ -42,7 +42,7 @@ SHAPES = [
 ]
 
 
-def check_outcome(world: World, parties: Sequence[Party]) -> None:
+def check_outcome(world: World, parties: Sequence[PartySession]) -> None:
     for party in parties:
         assert party.done
         assert party.waiting_for() == []
@@ -188,7 +188,7 @@ def test_different_keys_to_different_parties_never_give_an_answer() -> None:
     """Masks would not cancel: the lead receiver sees that the others saw other keys, and stops."""
     world = World(4, 2, [0])
     double = FreshSecrets()
-    liar = Party(world.terms, 2, world.identities[2], world.vectors[2], double)
+    liar = PartySession(world.terms, 2, world.identities[2], world.vectors[2], double)
     other_key = decode(liar.start()[1]).body
     parties = world.parties()
 
@@ -258,9 +258,9 @@ def test_an_unusable_key_is_named() -> None:
 def test_a_vector_or_key_that_does_not_fit_is_refused() -> None:
     world = World(3, 1, [0])
     with pytest.raises(InputError, match="does not fit its public key"):
-        Party(world.terms, 0, world.identities[1], world.vectors[0], FreshSecrets())
+        PartySession(world.terms, 0, world.identities[1], world.vectors[0], FreshSecrets())
     with pytest.raises(InputError, match="must be 3 words of 32 bits"):
-        Party(world.terms, 0, world.identities[0], world.vectors[0][:2], FreshSecrets())
+        PartySession(world.terms, 0, world.identities[0], world.vectors[0][:2], FreshSecrets())
 
 
 def test_a_party_does_not_sign_a_plan_that_breaks_its_budget() -> None:
@@ -410,7 +410,7 @@ def test_attempts_are_limited() -> None:
 def test_an_early_message_can_be_delivered_later() -> None:
     world = World(3, 1, [0])
     submit = next(data for _, data in exchange(world.parties()) if decode(data).kind == Kind.SUBMIT)
-    with pytest.raises(Early):
+    with pytest.raises(TooEarlyError):
         world.party(0).receive(submit)
 
 
@@ -523,7 +523,7 @@ def test_masked_vectors_look_uniform_even_to_the_lead_receiver() -> None:
 def test_reprs_and_errors_show_no_secret() -> None:
     world = World(3, 1, [0])
     secrets = FreshSecrets()
-    party = Party(world.terms, 0, world.identities[0], world.vectors[0], secrets)
+    party = PartySession(world.terms, 0, world.identities[0], world.vectors[0], secrets)
     shown = repr(party) + repr(secrets) + repr(party.start()) + str(party.waiting_for())
     assert secrets.key(1).hex() not in shown
     assert repr(secrets.key(1)) not in shown

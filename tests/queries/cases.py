@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from tpmdp._util.arrays import FloatArray
+from tpmdp.data.table import Table, Text
 from tpmdp.queries.base import Query, Unit
 from tpmdp.queries.catalogue import make_query
-from tpmdp.study import Study
-from tpmdp.table import Table, Text
-from tpmdp.validate import FloatArray
+from tpmdp.study.model import Study
 
 Record = Mapping[str, float | str]
 UNITS: Final[tuple[Unit, ...]] = ("record", "party")

@@ -13,11 +13,11 @@ from scipy.optimize import minimize
 from sklearn.linear_model import LinearRegression, LogisticRegression  # type: ignore[import-untyped]
 
 from tests.queries.cases import CASES, Case, study_of, sum_query, table_of
+from tpmdp.data.table import Table, Text
 from tpmdp.errors import InputError
 from tpmdp.queries.base import Answer, Query
 from tpmdp.queries.count import Count
 from tpmdp.queries.quantile import Quantiles
-from tpmdp.table import Table, Text
 
 RECORDS: Final = 3001
 GROUPS: Final = ("north", "south", "east")

@@ -18,8 +18,8 @@ from tpmdp.queries.base import Query
 from tpmdp.queries.catalogue import EXAMPLES, JOINT_KINDS, KINDS, make_query
 from tpmdp.queries.covariance import Covariance
 from tpmdp.queries.joint import JointQuery
-from tpmdp.queries.shares import Range
-from tpmdp.study import Study
+from tpmdp.queries.ranges import Range
+from tpmdp.study.model import Study
 
 ENTRIES: Final[dict[str, dict[str, Any]]] = {kind: tomllib.loads(text) for kind, text in EXAMPLES.items()}
 STRANGE: Final = 'it\'s "quoted" \\ back\\slash ünïcödé 東京 🏥 a.b = [x]'

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from tests.queries.cases import sum_query
+from tpmdp.data.table import Table, Text
 from tpmdp.queries.base import Answer, Query
 from tpmdp.queries.error_bars import first_order, ratio_interval
 from tpmdp.queries.functional import REGULARISED, TRIMMED
-from tpmdp.table import Table, Text
 
 RUNS: Final = 4000
 FEWER: Final = 1000  # where every answer is a simulation of its own

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from tests.queries.cases import UNITS, study_of
+from tpmdp._util.arrays import FloatArray, IntArray
 from tpmdp.errors import InputError
 from tpmdp.noise.grid import Grid
 from tpmdp.queries.base import Unit
 from tpmdp.queries.catalogue import make_query
 from tpmdp.queries.maximum import Maximum
 from tpmdp.queries.vertical_regression import VerticalRegression
-from tpmdp.validate import FloatArray, IntArray
 
 each_unit = pytest.mark.parametrize("unit", UNITS)
 Data = dict[str, dict[str, FloatArray]]

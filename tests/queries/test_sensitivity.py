@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
 from tests.queries.cases import CASES, PLAIN, UNITS, Case, Record, exact_distance, study_of, sum_query, table_of
+from tpmdp._util.arrays import FloatArray
+from tpmdp.data.table import Table, Text
 from tpmdp.queries.base import Answer, Query, Unit
 from tpmdp.queries.count import Count
 from tpmdp.queries.covariance import Covariance
@@ -20,15 +22,13 @@ from tpmdp.queries.histogram import Histogram
 from tpmdp.queries.linear_regression import LinearRegression
 from tpmdp.queries.logistic_regression import LogisticRegression
 from tpmdp.queries.mean import Mean
-from tpmdp.queries.part import GroupBy, Where
 from tpmdp.queries.quantile import Quantiles
+from tpmdp.queries.ranges import Range
 from tpmdp.queries.search import search
-from tpmdp.queries.shares import Range
+from tpmdp.queries.subset import GroupBy, Where
 from tpmdp.queries.sum import Sum
 from tpmdp.queries.variance import Variance
-from tpmdp.study import Study
-from tpmdp.table import Table, Text
-from tpmdp.validate import FloatArray
+from tpmdp.study.model import Study
 
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.label)
 each_unit = pytest.mark.parametrize("unit", UNITS)

@@ -11,9 +11,9 @@ from typing import Final
 
 import numpy as np
 
+from tpmdp._util.arrays import FloatArray
+from tpmdp.data.table import Column, ColumnKind, Text
 from tpmdp.errors import FileError, shown
-from tpmdp.table import Column, ColumnKind, Text
-from tpmdp.validate import FloatArray
 
 SIZE_MAX: Final = 64 << 30
 TEXT_LENGTH_MAX: Final = 1_000  # characters in one value

@@ -10,8 +10,8 @@ from tpmdp.data.csv_shape import Shape, measure
 from tpmdp.data.csv_text import read_csv_text, read_header
 from tpmdp.data.duck import Pick, check_path, connected, fetch
 from tpmdp.data.quoting import literal
+from tpmdp.data.table import Column
 from tpmdp.errors import FileError, MissingDependencyError
-from tpmdp.table import Column
 
 _LARGE: Final = 1 << 17  # bytes; a smaller file is read before DuckDB has even started
 

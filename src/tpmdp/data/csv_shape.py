@@ -15,7 +15,7 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tpmdp.validate import BoolArray
+from tpmdp._util.arrays import BoolArray
 
 _BLOCK: Final = 1 << 20  # fits into a cache
 _COMMA, _LINE_FEED, _QUOTE, _RETURN = b',\n"\r'

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tpmdp.data.columns import Wanted, find_columns, growing
+from tpmdp.data.table import Column
 from tpmdp.errors import FileError
-from tpmdp.table import Column
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from tpmdp._util.arrays import FloatArray
 from tpmdp.data.columns import (
     TEXT_LENGTH_MAX,
     TEXT_VALUES_MAX,
@@ -28,9 +29,8 @@ from tpmdp.data.columns import (
     wrong_type,
 )
 from tpmdp.data.quoting import identifier, literal
+from tpmdp.data.table import Column, ColumnKind, Text
 from tpmdp.errors import FileError, MissingDependencyError, shown
-from tpmdp.table import Column, ColumnKind, Text
-from tpmdp.validate import FloatArray
 
 WILDCARDS: Final = frozenset("*?[]{}")
 _SETTINGS: Final = {

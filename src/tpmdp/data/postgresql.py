@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tpmdp.data.columns import Wanted, find_columns, growing, wrong_type
+from tpmdp.data.table import Column
 from tpmdp.errors import FileError, MissingDependencyError, shown
-from tpmdp.table import Column
 
 if TYPE_CHECKING:
     import psycopg

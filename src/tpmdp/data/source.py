@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from tpmdp._util.files import readable
 from tpmdp.data.columns import SIZE_MAX, Wanted, join_tables
+from tpmdp.data.table import Column
 from tpmdp.errors import FileError, shown
-from tpmdp.files import readable
-from tpmdp.table import Column
 
 SUFFIXES: Final = (".csv", ".parquet", ".toml")
 _SOURCE_SIZE_MAX: Final = 1 << 20

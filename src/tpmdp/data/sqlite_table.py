@@ -8,11 +8,11 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
+from tpmdp._util.files import readable
 from tpmdp.data.columns import SIZE_MAX, Wanted, find_columns, growing
 from tpmdp.data.quoting import identifier
+from tpmdp.data.table import Column
 from tpmdp.errors import FileError, shown
-from tpmdp.files import readable
-from tpmdp.table import Column
 
 _ALLOWED: Final = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE)
 _ROWS_AT_ONCE: Final = 10_000

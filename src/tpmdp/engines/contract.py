@@ -11,10 +11,10 @@ from typing import Protocol
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from tpmdp._util.arrays import IntArray
 from tpmdp.protocol.masks import Mask
-from tpmdp.protocol.party import Party
+from tpmdp.protocol.party import PartySession
 from tpmdp.protocol.terms import Terms
-from tpmdp.validate import IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +40,7 @@ class Engine(Protocol):
         """Carry the session through, or raise within the deadline."""
 
 
-def stuck(lead: Party) -> str:
+def stuck(lead: PartySession) -> str:
     """Why a session does not go on, by its lead receiver."""
     names = ", ".join(lead.terms.spec.name(party) for party in lead.waiting_for())
     return f"{names} dropped out in step {lead.step}, and the session cannot go on without: start a new session"

@@ -12,7 +12,7 @@ from tpmdp.engines.contract import Outcome, guarantee_text, stuck
 from tpmdp.errors import DeadlineError
 from tpmdp.protocol.masks import Mask
 from tpmdp.protocol.messages import EVERYONE, Kind, decode
-from tpmdp.protocol.party import Early, Party
+from tpmdp.protocol.party import PartySession, TooEarlyError
 from tpmdp.protocol.secrets import FreshSecrets
 from tpmdp.protocol.terms import Terms
 
@@ -30,7 +30,7 @@ class MemoryEngine:
     ) -> Outcome:
         """Hand messages over until everybody is done."""
         deadline = time.monotonic() + deadline_s
-        parties = [Party(terms, i, identities[i], vectors[i], FreshSecrets()) for i in range(terms.count)]
+        parties = [PartySession(terms, i, identities[i], vectors[i], FreshSecrets()) for i in range(terms.count)]
         sent = [0] * terms.count
         queue: deque[tuple[int, bytes]] = deque()
         gone: set[int] = set()
@@ -66,7 +66,7 @@ class MemoryEngine:
             try:
                 post(recipient, parties[recipient].receive(data))
                 early = 0
-            except Early:
+            except TooEarlyError:
                 queue.append((recipient, data))
                 early += 1
         sums = {party.index: party.result for party in parties if party.result is not None}

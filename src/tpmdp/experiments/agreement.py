@@ -11,10 +11,11 @@ from typing import Final
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from tpmdp._util.arrays import FloatArray
 from tpmdp.engines.contract import Engine
 from tpmdp.engines.memory import MemoryEngine
 from tpmdp.engines.relay.engine import RelayEngine
-from tpmdp.experiments.job import Job, Row
+from tpmdp.experiments.jobs import Job, Row
 from tpmdp.experiments.population import People
 from tpmdp.experiments.scenario import Scenario
 from tpmdp.mechanisms.base import Setting
@@ -23,8 +24,7 @@ from tpmdp.mechanisms.problem import ROOT_2, Count, Problem, Regression
 from tpmdp.noise.source import system_source
 from tpmdp.planning.grid_plan import plan_on_grid
 from tpmdp.protocol.terms import Terms
-from tpmdp.release import noisy_vector
-from tpmdp.validate import FloatArray
+from tpmdp.study.release import noisy_vector
 
 # engine, problem, parties, threshold, sessions, sessions of a quick run
 POINTS: Final = (

@@ -11,13 +11,13 @@ from typing import Final
 
 import numpy as np
 
-from tpmdp.experiments.job import Job, Row
+from tpmdp._util.arrays import FloatArray
+from tpmdp.experiments.jobs import Job, Row
 from tpmdp.experiments.scenario import Scenario, draw_receivers
 from tpmdp.mechanisms.base import Setting
 from tpmdp.mechanisms.catalogue import MECHANISMS
 from tpmdp.mechanisms.problem import Count
 from tpmdp.spec import Spec
-from tpmdp.validate import FloatArray
 
 SIZES: Final = (5, 10, 20, 50)
 EPSILON_LOW, EPSILON_HIGH, DELTA = 0.1, 2.0, 1e-6

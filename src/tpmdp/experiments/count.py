@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from tpmdp.experiments.job import Job, Row
+from tpmdp.experiments.jobs import Job, Row
 from tpmdp.experiments.scenario import DEFAULT, with_x
 from tpmdp.mechanisms.catalogue import MECHANISMS
 from tpmdp.mechanisms.problem import Count

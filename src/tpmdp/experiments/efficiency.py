@@ -25,10 +25,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from tpmdp.child import python_command, python_environment
-from tpmdp.clock import now_s
+from tpmdp._util.clock import now_s
+from tpmdp._util.process import python_command, python_environment
 from tpmdp.errors import SolverError
-from tpmdp.experiments.job import Job, Row, Value
+from tpmdp.experiments.jobs import Job, Row, Value
 
 WORKER: Final = "tpmdp.experiments.efficiency_worker"
 METHODS: Final = {"highs": "HiGHS", "gurobi": "Gurobi", "ours": "ours"}

@@ -20,11 +20,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from tpmdp._util.arrays import BoolArray, FloatArray
+from tpmdp._util.lifeline import end_with_stdin, private_output
 from tpmdp.errors import MissingDependencyError, SolverError
-from tpmdp.experiments.job import Job
-from tpmdp.lifeline import end_with_stdin, private_output
+from tpmdp.experiments.jobs import Job
 from tpmdp.planning.closed_form import optimal_variance
-from tpmdp.validate import BoolArray, FloatArray
 
 _REPEATING_S: Final = 1.0  # as many runs as fit into this, so that a single one is not all chance
 _ROWS_AT_ONCE: Final = 8192  # of the constraint matrix: what is needed beside it stays small

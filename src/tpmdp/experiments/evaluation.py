@@ -15,16 +15,16 @@ from typing import Any, Final
 import numpy as np
 import scipy
 
-from tpmdp import __version__
+from tpmdp._util.files import replacing
+from tpmdp._util.progress import Progress
+from tpmdp._version import __version__
 from tpmdp.errors import InputError
 from tpmdp.experiments import agreement, consortium, count, efficiency, regression, weights
-from tpmdp.experiments.job import RECIPE, Job, Row
+from tpmdp.experiments.jobs import RECIPE, Job, Row
 from tpmdp.experiments.population import People
 from tpmdp.experiments.results import Results
 from tpmdp.experiments.runner import Backend, Run, run_jobs
 from tpmdp.experiments.summary import write_rows
-from tpmdp.files import replacing
-from tpmdp.progress import Progress
 
 SEED: Final = 2024
 EXPERIMENTS: Final = ("count", "regression", "consortium", "weights", "agreement", "efficiency", "weights_time")

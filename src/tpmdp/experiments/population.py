@@ -15,12 +15,12 @@ from typing import Final
 
 import numpy as np
 
+from tpmdp._util.arrays import FloatArray
+from tpmdp._util.files import readable
 from tpmdp.data.source import read_table
+from tpmdp.data.table import Table
 from tpmdp.errors import FileError, InputError, TpmdpError
-from tpmdp.files import readable
-from tpmdp.queries.shares import Range
-from tpmdp.table import Table
-from tpmdp.validate import FloatArray
+from tpmdp.queries.ranges import Range
 
 RANGES: Final = (
     Range("children", 0.0, 10.0),

@@ -10,13 +10,13 @@ from typing import Final
 
 import numpy as np
 
-from tpmdp.experiments.job import Job, Row
+from tpmdp._util.arrays import FloatArray
+from tpmdp.experiments.jobs import Job, Row
 from tpmdp.experiments.population import People
 from tpmdp.experiments.scenario import Scenario, with_x
 from tpmdp.mechanisms.catalogue import MECHANISMS
 from tpmdp.mechanisms.functional import fit, predict
 from tpmdp.mechanisms.problem import Regression
-from tpmdp.validate import FloatArray
 
 PARTIES, QUICK_PARTIES = 50_000, 5_000
 FOLDS: Final = 5

@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
+from tpmdp._util.files import replacing
 from tpmdp.experiments import count, regression
-from tpmdp.experiments.all_claims import CLAIMS
 from tpmdp.experiments.beyond import enjoyed_table, price_table, relax_table
-from tpmdp.experiments.claims import OURS, WORDS, Claim, Finding, Verdict
+from tpmdp.experiments.claims.claim import OURS, WORDS, Claim, Finding, Verdict
+from tpmdp.experiments.claims.every import CLAIMS
 from tpmdp.experiments.consortium import DRAWS
 from tpmdp.experiments.efficiency import complexity, disagreement
 from tpmdp.experiments.evaluation import Evaluation
-from tpmdp.experiments.figures import draw_consortium, draw_count, draw_efficiency, draw_regression, draw_telling
-from tpmdp.experiments.figures_weights import draw_adversary, draw_weights
-from tpmdp.experiments.job import Row
+from tpmdp.experiments.figures.draw import draw_consortium, draw_count, draw_efficiency, draw_regression, draw_telling
+from tpmdp.experiments.figures.of_weights import draw_adversary, draw_weights
+from tpmdp.experiments.jobs import Row
 from tpmdp.experiments.results import Results
 from tpmdp.experiments.summary import column
 from tpmdp.experiments.weights_measures import Measure, adversary_table, measures
-from tpmdp.files import replacing
 
 if TYPE_CHECKING:
     from rich.console import Console

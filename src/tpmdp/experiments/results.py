@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy import stats
 
-from tpmdp.experiments.job import Row
+from tpmdp.experiments.jobs import Row
 from tpmdp.experiments.summary import (
     agreement_points,
     column,
@@ -22,7 +22,7 @@ from tpmdp.experiments.summary import (
 )
 
 
-class NotMeasured(LookupError):
+class NotMeasuredError(LookupError):
     """A point that a claim needs was not run."""
 
 
@@ -50,7 +50,7 @@ class Curves:
         for point in self.points:
             if point["panel"] == panel and point["x"] == x and point["mechanism"] == mechanism:
                 return float(point[key or self.default_key] or 0.0)
-        raise NotMeasured(panel, x, mechanism)
+        raise NotMeasuredError(panel, x, mechanism)
 
     def ratio(self, panel: str, x: float, above: str, below: str) -> float:
         """How many times larger one mechanism's error is than another's."""
@@ -96,7 +96,7 @@ class Results:
         here = [row for row in self.count_rows if row["panel"] == panel and row["x"] == x]
         one, other = (column([row for row in here if row["mechanism"] == name], "expected") for name in (worse, better))
         if not len(one):
-            raise NotMeasured(panel, x)
+            raise NotMeasuredError(panel, x)
         return self.count.ratio(panel, x, worse, better) >= 1.1 and mean_interval(one - other)[1] > 0
 
     def difference(self, panel: str, x: float, one: str, other: str) -> tuple[float, float, float]:
@@ -105,7 +105,7 @@ class Results:
         """
         here = [row for row in self.regression_rows if row["panel"] == panel and row["x"] == x]
         if not here:
-            raise NotMeasured(panel, x)
+            raise NotMeasuredError(panel, x)
         by_mechanism = {
             name: np.array(
                 [
@@ -129,7 +129,7 @@ def slope(xs: Iterable[float], ys: Iterable[float]) -> float:
     """
     xs, ys = list(xs), list(ys)
     if len(xs) < 2:
-        raise NotMeasured("a slope needs two points")
+        raise NotMeasuredError("a slope needs two points")
     pairs = [(math.log(x), math.log(y)) for x, y in zip(xs, ys, strict=True)]
     return float(np.polyfit([x for x, _ in pairs], [y for _, y in pairs], 1)[0])
 
@@ -141,7 +141,7 @@ def linearity(xs: Sequence[float], ys: Sequence[float]) -> float:
     1.0
     """
     if len(xs) < 3:
-        raise NotMeasured("a line through less than three points")
+        raise NotMeasuredError("a line through less than three points")
     line = np.polyval(np.polyfit(xs, ys, 1), xs)
     spread = float(np.sum((np.array(ys) - np.mean(ys)) ** 2))
     return round(1.0 - float(np.sum((np.array(ys) - line) ** 2)) / spread, 9) if spread else 1.0

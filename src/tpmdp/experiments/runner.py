@@ -17,11 +17,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from tpmdp._util.files import replacing
+from tpmdp._util.lifeline import end_with_parent
+from tpmdp._util.progress import Progress, was_interrupted
 from tpmdp.errors import FileError, InputError, MissingDependencyError
-from tpmdp.experiments.job import Job, Row
-from tpmdp.files import replacing
-from tpmdp.lifeline import end_with_parent
-from tpmdp.progress import Progress, was_interrupted
+from tpmdp.experiments.jobs import Job, Row
 
 Run = Callable[[Job], list[Row]]
 Name = Literal["local", "dask", "ray"]

@@ -11,9 +11,9 @@ from typing import Final
 
 import numpy as np
 
+from tpmdp._util.arrays import BoolArray, FloatArray
 from tpmdp.mechanisms.base import Setting
 from tpmdp.spec import Spec
-from tpmdp.validate import BoolArray, FloatArray
 
 EPSILON_C, EPSILON_M, EPSILON_L = 0.01, 0.2, 1.0
 MODERATE: Final = 0.37

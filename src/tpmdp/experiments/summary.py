@@ -11,9 +11,9 @@ from typing import Final
 import numpy as np
 from scipy import stats
 
-from tpmdp.experiments.job import Row, Value
-from tpmdp.files import replacing
-from tpmdp.validate import FloatArray
+from tpmdp._util.arrays import FloatArray
+from tpmdp._util.files import replacing
+from tpmdp.experiments.jobs import Row, Value
 
 CONFIDENCE: Final = 0.95
 Key = tuple[Value, ...]

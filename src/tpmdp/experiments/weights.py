@@ -12,9 +12,10 @@ from typing import Final
 import numpy as np
 from scipy import stats
 
-from tpmdp.clock import now_s
+from tpmdp._util.arrays import FloatArray
+from tpmdp._util.clock import now_s
 from tpmdp.experiments import consortium, count, regression
-from tpmdp.experiments.job import Job, Row, Value
+from tpmdp.experiments.jobs import Job, Row, Value
 from tpmdp.experiments.population import People
 from tpmdp.experiments.scenario import DEFAULT, Scenario
 from tpmdp.mechanisms.base import Mechanism, Setting
@@ -25,7 +26,6 @@ from tpmdp.mechanisms.sample import ScaledSample
 from tpmdp.planning.balance import balance
 from tpmdp.planning.plan import plan
 from tpmdp.spec import Spec
-from tpmdp.validate import FloatArray
 
 SMALL: Final = consortium.SIZES
 LARGE: Final = DEFAULT.parties

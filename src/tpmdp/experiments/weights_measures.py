@@ -8,12 +8,12 @@ from typing import Final
 
 import numpy as np
 
-from tpmdp.experiments.claims import Verdict
-from tpmdp.experiments.job import Row, Value
-from tpmdp.experiments.results import NotMeasured, Results
+from tpmdp._util.arrays import FloatArray
+from tpmdp.experiments.claims.claim import Verdict
+from tpmdp.experiments.jobs import Row, Value
+from tpmdp.experiments.results import NotMeasuredError, Results
 from tpmdp.experiments.summary import CONFIDENCE, column, grouped, mean_interval, ratio_interval
 from tpmdp.experiments.weights import SCALED
-from tpmdp.validate import FloatArray
 
 SHOWN: Final = (-1.0, -0.5, -0.2, -0.1, 0.0, 0.1, 0.2, 0.5, 1.0)
 """Correlations in the table; the figure has all."""
@@ -59,7 +59,7 @@ def measures(results: Results) -> list[Measure]:
         try:
             measured, good = one.check(results)
             found.append(Measure(one.what, one.wanted, measured, Verdict.HOLDS if good else Verdict.FAILS))
-        except NotMeasured:
+        except NotMeasuredError:
             found.append(Measure(one.what, one.wanted, "", Verdict.UNKNOWN))
     return found
 
@@ -67,7 +67,7 @@ def measures(results: Results) -> list[Measure]:
 def _rows(results: Results, panel: str) -> list[Row]:
     found = [row for row in results.weights_rows if row["panel"] == panel]
     if not found:
-        raise NotMeasured(panel)
+        raise NotMeasuredError(panel)
     return found
 
 
@@ -84,7 +84,7 @@ def _count(
         here = [row for row in _rows(results, "default") if row["x"] == parties]
         squares = [column([row for row in here if row["mechanism"] == name], "error") ** 2 for name in (above, below)]
         if not all(map(len, squares)):
-            raise NotMeasured(parties)
+            raise NotMeasuredError(parties)
         ratio, low, high = (float(np.sqrt(value)) for value in ratio_interval(squares[0], squares[1]))
         errors = [float(np.sqrt(values.mean())) for values in squares]
         return f"{_told(ratio, low, high)}: {errors[0]:.1f} against {errors[1]:.1f}", good(ratio)
@@ -116,7 +116,7 @@ def _regression(below: str, most: float) -> Callable[[Results], tuple[str, bool]
 
 def _time(results: Results) -> tuple[str, bool]:
     if not results.weights_time_rows:
-        raise NotMeasured("time")
+        raise NotMeasuredError("time")
     row = results.weights_time_rows[0]
     ours, other = (float(row[name] or 0) for name in ("balance_s", "plan_s"))
     return f"{ours / other:.2f}: {1000 * ours:.0f} ms against {1000 * other:.0f} ms", ours <= 20 * other

@@ -13,8 +13,8 @@ from tpmdp.errors import MissingDependencyError
 if find_spec("flwr") is None:
     raise MissingDependencyError("flwr", "flower", "to train on Flower")
 
+from tpmdp.flower.client_settings import Own, read_own, read_peers
 from tpmdp.flower.mod import private_mod
-from tpmdp.flower.own import Own, read_own, read_peers
 from tpmdp.flower.rounds import Client, Training
 from tpmdp.flower.simulated import Budget, simulated_clients
 from tpmdp.flower.strategy import PrivateStrategy, RoundReport

@@ -12,15 +12,15 @@ from flwr.app import Message, RecordDict
 from flwr.common import log
 from flwr.serverapp import Grid
 
-from tpmdp import plain
-from tpmdp.engines.flower.hub import exchange
-from tpmdp.engines.flower.wire import bytes_of, fields_of, record_of, text_of
+from tpmdp._util import fields as read
+from tpmdp._util.budget_rules import DELTA_MIN, EPSILON_MIN
 from tpmdp.errors import TpmdpError, shown
+from tpmdp.flower.hub import exchange
 from tpmdp.flower.rounds import SERVER, Client
-from tpmdp.identity import check_name
+from tpmdp.flower.wire import bytes_of, fields_of, record_of, text_of
 from tpmdp.protocol.messages import MessageError
 from tpmdp.protocol.terms import PUBLIC_KEY_BYTES
-from tpmdp.validate import DELTA_MIN, EPSILON_MIN
+from tpmdp.study.identity import check_name
 
 _WAIT_S: Final = 0.2
 _COLLUDERS_MAX: Final = 100_000
@@ -133,5 +133,5 @@ def read_client(fields: dict[str, Any]) -> tuple[Client, bool]:
         raise MessageError("a budget must be two numbers")
     if not (_EPSILONS[0] <= epsilon <= _EPSILONS[1] or epsilon == math.inf) or not _DELTA_LEAST <= delta < 1:
         raise MessageError("a budget for a round is out of the range that plans can have")
-    threshold = plain.whole("threshold", fields.get("threshold"), 1, _COLLUDERS_MAX)
+    threshold = read.whole("threshold", fields.get("threshold"), 1, _COLLUDERS_MAX)
     return Client(name, key, epsilon, delta, threshold), fields.get("ready") is True

@@ -17,21 +17,21 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, RecordD
 from flwr.clientapp.typing import ClientAppCallable, Mod
 from flwr.common import log
 
-from tpmdp.engines.flower.desk import mark, replay, unsent
-from tpmdp.engines.flower.wire import RECORD, Value, bytes_of, fields_of, pack, record_of, unpack, unpack_text
+from tpmdp._util.arrays import FloatArray
 from tpmdp.errors import InputError, TpmdpError
-from tpmdp.flower.contribution import contribution, flatten, is_trained, update_of
-from tpmdp.flower.own import NODE_KEY, Own, read_own
+from tpmdp.flower.client_settings import NODE_KEY, Own, read_own
+from tpmdp.flower.desk import mark, replay, unsent
 from tpmdp.flower.rounds import Ask, published
+from tpmdp.flower.update import contribution, flatten, is_trained, update_of
+from tpmdp.flower.wire import RECORD, Value, bytes_of, fields_of, pack, record_of, unpack, unpack_text
 from tpmdp.ledger import Ledger, LedgerError, OverspendError
-from tpmdp.ledger_secrets import LedgerSecrets
+from tpmdp.ledger.session_store import LedgerSecrets
 from tpmdp.protocol.masks import Mask, word_type
 from tpmdp.protocol.messages import Kind, MessageError, decode, session_of
-from tpmdp.protocol.party import Party, ProtocolError
+from tpmdp.protocol.party import PartySession, ProtocolError
 from tpmdp.protocol.secrets import FreshSecrets, MappingStore, StoredSecrets
 from tpmdp.protocol.terms import Terms
-from tpmdp.release import charge_of, noise_source, noisy_vector
-from tpmdp.validate import FloatArray
+from tpmdp.study.release import charge_of, noise_source, noisy_vector
 
 STATE: Final = "tpmdp"  # in the client's own context, which Flower keeps between messages
 EXAMPLES: Final = "num-examples"
@@ -40,7 +40,7 @@ _SESSIONS_MAX: Final = 4  # remembered at a time
 _FIRST_KEY: Final = "key 1"
 _SMALL: Final = 32_768  # bytes of a key or group
 _INBOX_MAX: Final = 200_000  # messages that wait for training
-_Moved = tuple[Party, StoredSecrets, list[bytes], list[bytes]]  # also what it says, and which messages to keep
+_Moved = tuple[PartySession, StoredSecrets, list[bytes], list[bytes]]  # also what it says, and which messages to keep
 
 
 def private_mod(party: Callable[[Context], Own] | None = None, evaluate: bool = False) -> Mod:
@@ -191,7 +191,7 @@ class _Desk:
             memory.write("key", session, key)
         secrets = StoredSecrets(MappingStore({_FIRST_KEY: memory.read("key", session)}))
         nothing = np.zeros(terms.grid.dimension, dtype=word_type(terms.grid.word))
-        out = Party(terms, index, self._own.identity, nothing, secrets).start()
+        out = PartySession(terms, index, self._own.identity, nothing, secrets).start()
         memory.write("sent", session, [mark(data) for data in out])
         return out
 
@@ -255,7 +255,7 @@ class _Desk:
         log(INFO, "tpmdp: %s takes part in %s, epsilon %g", self._own.name, terms.label, charge.epsilon)
         vector = self._noisy(terms, index, ask, *self._train(ask, model))
         secrets = StoredSecrets(MappingStore(kept))
-        party = Party(terms, index, self._own.identity, vector, secrets)
+        party = PartySession(terms, index, self._own.identity, vector, secrets)
         out, left = replay(party, inbox)
         wanted = {"vector": vector.tobytes(), **kept}
         return (party, secrets, out, left) if ledger.keep_all(terms.session, wanted) == wanted else None
@@ -278,7 +278,7 @@ class _Desk:
             kept["vector"] = ledger.keep(terms.session, "vector", nothing.tobytes())
         vector = np.frombuffer(kept["vector"], dtype=word_type(terms.grid.word))
         secrets = LedgerSecrets(ledger, terms.session)
-        party = Party(terms, index, self._own.identity, vector, secrets, secrets.last_attempt())
+        party = PartySession(terms, index, self._own.identity, vector, secrets, secrets.last_attempt())
         return party, secrets, *replay(party, inbox)
 
     def _train(self, ask: Ask, model: ArrayRecord) -> tuple[FloatArray, float]:

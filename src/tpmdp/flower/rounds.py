@@ -15,14 +15,14 @@ from typing import Final
 
 import numpy as np
 
+from tpmdp._util.arrays import FloatArray
 from tpmdp.errors import InputError
-from tpmdp.flower.contribution import bound, diameter
+from tpmdp.flower.update import bound, diameter
 from tpmdp.planning.grid_plan import plan_on_grid
 from tpmdp.planning.plan import needs
 from tpmdp.planning.weights import make_weights, shortened
 from tpmdp.protocol.terms import Terms
 from tpmdp.spec import Spec
-from tpmdp.validate import FloatArray
 
 SERVER: Final = "server"
 KIND: Final = "model update"

@@ -10,8 +10,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.app import Context
 
 from tpmdp.errors import InputError
-from tpmdp.flower.own import Own, read_own, write_own
-from tpmdp.identity import public_text
+from tpmdp.flower.client_settings import Own, read_own, write_own
+from tpmdp.study.identity import public_text
 
 
 @dataclass(frozen=True)

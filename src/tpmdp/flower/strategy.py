@@ -23,22 +23,22 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result, Strategy
 from numpy.typing import NDArray
 
-from tpmdp import plain
+from tpmdp._util import fields as read
+from tpmdp._util.arrays import FloatArray
 from tpmdp.engines.contract import guarantee_text
-from tpmdp.engines.flower.hub import exchange
-from tpmdp.engines.flower.switch import Switch
-from tpmdp.engines.flower.wire import Value, bytes_of, fields_of, pack, pack_text, record_of, text_of, unpack
 from tpmdp.errors import DeadlineError, InputError, TpmdpError, shown
-from tpmdp.flower.contribution import average, is_trained, moved
 from tpmdp.flower.enrolment import Enrolment
+from tpmdp.flower.hub import exchange
 from tpmdp.flower.mod import EXAMPLES
 from tpmdp.flower.rounds import CLIP_MAX, CLIP_MIN, EXAMPLES_MAX, Ask, Client, Training
+from tpmdp.flower.switch import Switch
+from tpmdp.flower.update import average, is_trained, moved
+from tpmdp.flower.wire import Value, bytes_of, fields_of, pack, pack_text, record_of, text_of, unpack
 from tpmdp.protocol.messages import MessageError
-from tpmdp.protocol.party import Party, ProtocolError
+from tpmdp.protocol.party import PartySession, ProtocolError
 from tpmdp.protocol.secrets import FreshSecrets
 from tpmdp.protocol.terms import Terms
-from tpmdp.release import noise_source, noisy_vector
-from tpmdp.validate import FloatArray
+from tpmdp.study.release import noise_source, noisy_vector
 
 FAILURES_MAX: Final = 3  # sessions in a row without an answer
 FLOWER_LOGGER: Final = getLogger("flwr")
@@ -50,7 +50,7 @@ class _Round:
 
     number: int
     terms: Terms
-    lead: Party
+    lead: PartySession
     switch: Switch
     nodes: dict[int, int]  # party by node
     offered: set[int] = field(default_factory=set)  # nodes that were sent the terms
@@ -125,15 +125,15 @@ class PrivateStrategy:
         arrays_key: str = "",
         config_key: str = "",
     ) -> None:
-        plain.title("name", name)
+        read.title("name", name)
         if isinstance(clip, bool) or not isinstance(clip, int | float) or not CLIP_MIN <= clip <= CLIP_MAX:
             raise InputError("clip", clip, f"must lie in [{CLIP_MIN:g}, {CLIP_MAX:g}]", "give a norm such as 1.0")
         if threshold is not None:
-            plain.whole("threshold", threshold, 1, 100_000)
-        plain.whole("tolerate", tolerate, 0, 100_000)
-        plain.whole("examples_most", examples_most, 0, EXAMPLES_MAX)
-        plain.whole("clients_least", clients_least, 1, 100_000)
-        plain.whole("clients_wanted", clients_wanted, 0, 100_000)
+            read.whole("threshold", threshold, 1, 100_000)
+        read.whole("tolerate", tolerate, 0, 100_000)
+        read.whole("examples_most", examples_most, 0, EXAMPLES_MAX)
+        read.whole("clients_least", clients_least, 1, 100_000)
+        read.whole("clients_wanted", clients_wanted, 0, 100_000)
         if weighting not in ("equal", "balanced"):
             raise InputError("weighting", weighting, "must be equal or balanced", "choose one")
         if isinstance(spread, bool) or not isinstance(spread, int | float) or not 0 < spread <= 1:
@@ -170,7 +170,7 @@ class PrivateStrategy:
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
     ) -> Result:
         """Train; ends early where too few clients have budget left. `timeout` is for the training of clients."""
-        plain.whole("num_rounds", num_rounds, 1, 1_000_000)
+        read.whole("num_rounds", num_rounds, 1, 1_000_000)
         entries = sum(array.size for array in initial_arrays.to_numpy_ndarrays() if is_trained(array))
         if not entries:
             raise InputError("initial_arrays", "(none)", "has no floats to train", "give the model")
@@ -299,7 +299,7 @@ class PrivateStrategy:
         terms = _renamed(self._planned[1], label, number)
         # The server has no data; the plan may still ask it for noise, against clients that see the model.
         vector = noisy_vector(terms, 0, np.zeros(terms.grid.dimension, dtype=np.int64), noise_source(terms))
-        lead = Party(terms, 0, self._identity, vector, FreshSecrets())
+        lead = PartySession(terms, 0, self._identity, vector, FreshSecrets())
         nodes = {node: place for place, node in enumerate(self._members.clients, start=1)}
         made = _Round(number, terms, lead, Switch(terms, {0: lead}), nodes)
         made.switch.start()

@@ -26,11 +26,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
+from tpmdp._util.files import check_output, readable
+from tpmdp._util.progress import Progress
 from tpmdp.errors import FileError, InputError, shown
-from tpmdp.files import check_output, readable
 from tpmdp.ledger.check import Verification
 from tpmdp.ledger.entry import COLUMNS, SESSION_BYTES, Entry, entry_hash, origin_hash
 from tpmdp.ledger.file import APPLICATION, SCHEMA, VERSION, connect, exists_error, file_error
+from tpmdp.ledger.room import room_left, totals_with
 from tpmdp.ledger.spending import (
     Charge,
     LedgerError,
@@ -38,11 +40,8 @@ from tpmdp.ledger.spending import (
     Spent,
     check_limit,
     promise,
-    room_left,
     square_up,
-    totals_with,
 )
-from tpmdp.progress import Progress
 
 UNITS: Final = ("record", "party")
 TEXT_MAX: Final = 200  # characters of a party's or study's name

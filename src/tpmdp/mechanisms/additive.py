@@ -6,12 +6,12 @@ from abc import abstractmethod
 
 import numpy as np
 
-from tpmdp.calibration import epsilon_at
-from tpmdp.exact import exact_sum, to_float
+from tpmdp._util.arrays import FloatArray
+from tpmdp._util.exact import exact_sum, to_float
+from tpmdp.gaussian.calibration import epsilon_at
 from tpmdp.mechanisms.base import Mechanism, Setting
 from tpmdp.planning.closed_form import optimal_variance
 from tpmdp.planning.coalition import worst_coalitions
-from tpmdp.validate import FloatArray
 
 
 def _enjoyed(setting: Setting, honest: FloatArray) -> FloatArray:

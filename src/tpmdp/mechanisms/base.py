@@ -9,12 +9,12 @@ from typing import ClassVar, Final
 
 import numpy as np
 
+from tpmdp._util.arrays import BoolArray, FloatArray, IntArray
 from tpmdp.errors import InputError
 from tpmdp.mechanisms.problem import Error, Problem
 from tpmdp.planning.plan import needs
 from tpmdp.planning.weights import Weights, make_weights
 from tpmdp.spec import Spec
-from tpmdp.validate import BoolArray, FloatArray, IntArray
 
 _UP: Final = 1 + 2.0**-50  # more than what a few products are rounded by
 

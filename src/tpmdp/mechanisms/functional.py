@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from tpmdp.validate import FloatArray
+from tpmdp._util.arrays import FloatArray
 
 REGULAR: Final = 4.0
 """Standard deviations of the noise that are added to the diagonal (Zhang et al., Section 6.1)."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from tpmdp._util.arrays import FloatArray
 from tpmdp.mechanisms.base import Mechanism, Setting
 from tpmdp.mechanisms.problem import Error, Problem
-from tpmdp.validate import FloatArray
 
 
 class Local(Mechanism):

@@ -11,10 +11,10 @@ from typing import Final
 
 import numpy as np
 
+from tpmdp._util.arrays import FloatArray
 from tpmdp.mechanisms.additive import Optimal
 from tpmdp.mechanisms.base import Mechanism, Setting
 from tpmdp.mechanisms.problem import Error, Problem
-from tpmdp.validate import FloatArray
 
 _PLAN: Final = Optimal()
 _TRIED: Final = 40

@@ -11,9 +11,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tpmdp.calibration import calibrate
+from tpmdp._util.arrays import FloatArray
 from tpmdp.errors import InputError
-from tpmdp.validate import FloatArray
+from tpmdp.gaussian.calibration import calibrate
 
 ROOT_2: Final = math.sqrt(2.0)
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tpmdp.calibration import calibrate
+from tpmdp._util.arrays import FloatArray
+from tpmdp.gaussian.calibration import calibrate
 from tpmdp.mechanisms.base import Mechanism, Setting
 from tpmdp.mechanisms.problem import Error, Problem
-from tpmdp.validate import FloatArray
 
 
 def kept_chance(epsilon: FloatArray) -> FloatArray:

@@ -15,9 +15,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike
 
+from tpmdp._util.arrays import FloatArray, IntArray
+from tpmdp._util.budget_rules import as_floats
+from tpmdp._util.exact import exact_sum, to_fraction
 from tpmdp.errors import InputError
-from tpmdp.exact import exact_sum, to_fraction
-from tpmdp.validate import FloatArray, IntArray, as_floats
 
 SIGMA_MAX: Final = 1 << 26  # steps; the sampler keeps every product below 2**63
 SIGMA_MIN: Final = 4  # steps; below, a sum of discrete Gaussians is not close enough to one

@@ -13,9 +13,9 @@ from typing import Final
 
 import numpy as np
 
+from tpmdp._util.arrays import BoolArray, FloatArray
 from tpmdp.errors import InputError
 from tpmdp.planning.closed_form import Case, case_of
-from tpmdp.validate import BoolArray, FloatArray
 
 _STEPS_MAX: Final = 200
 _CLOSE: Final = 1e-15

@@ -14,14 +14,14 @@ from typing import Final
 
 import numpy as np
 
+from tpmdp._util.arrays import BoolArray, FloatArray, IntArray
+from tpmdp._util.exact import exact_sum, to_float, to_fraction, to_integer
+from tpmdp._util.progress import Progress
 from tpmdp.errors import CertificateError
-from tpmdp.exact import exact_sum, to_float, to_fraction, to_integer
 from tpmdp.planning.coalition import VARIANCE_MAX, WorstCoalitions, worst_coalitions
 from tpmdp.planning.enclosure import is_enough, is_too_little
 from tpmdp.planning.witness import Bundle
-from tpmdp.progress import Progress
 from tpmdp.spec import Spec
-from tpmdp.validate import BoolArray, FloatArray, IntArray
 
 CLOSED_FORM_GAP: Final = 1e-12
 NEED_GAP: Final = Fraction(4, 10**12)  # how far above the least possible variance a need may lie, relative

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tpmdp.validate import BoolArray, FloatArray
+from tpmdp._util.arrays import BoolArray, FloatArray
 
 
 class Case(StrEnum):

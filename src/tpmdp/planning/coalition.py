@@ -12,10 +12,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike
 
+from tpmdp._util.arrays import BoolArray, FloatArray, IntArray
+from tpmdp._util.budget_rules import as_floats
+from tpmdp._util.exact import exact_sum, prefix_sums, to_float, to_integer, to_integers
 from tpmdp.errors import InputError
-from tpmdp.exact import exact_sum, prefix_sums, to_float, to_integer, to_integers
 from tpmdp.spec import check_receivers, check_threshold
-from tpmdp.validate import BoolArray, FloatArray, IntArray, as_floats
 
 VARIANCE_MAX: Final = 1e290  # far above every need; sums of variances stay doubles
 

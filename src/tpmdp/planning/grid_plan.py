@@ -14,6 +14,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike
 
+from tpmdp._util.arrays import BoolArray, FloatArray, IntArray
+from tpmdp._util.budget_rules import DELTA_MIN, EPSILON_MIN, SENSITIVITY_MAX, as_floats
 from tpmdp.errors import InputError
 from tpmdp.noise.grid import (
     SIGMA_MAX,
@@ -32,7 +34,6 @@ from tpmdp.noise.grid import (
 from tpmdp.planning.coalition import worst_coalitions
 from tpmdp.planning.plan import Plan, needs, plan
 from tpmdp.spec import Spec
-from tpmdp.validate import DELTA_MIN, EPSILON_MIN, SENSITIVITY_MAX, BoolArray, FloatArray, IntArray, as_floats
 
 STEPS_A_SIGMA: Final = 64  # of an average party: rounding sigma up to a whole number then costs at most 1.6 %
 STEPS_OF_HONEST: Final = 1024  # of the least honest noise

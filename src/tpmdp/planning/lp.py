@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import linprog
 
+from tpmdp._util.arrays import BoolArray, FloatArray, IntArray
+from tpmdp._util.exact import exact_sum, to_float, to_fraction, to_integer
+from tpmdp._util.progress import Progress
 from tpmdp.errors import MissingDependencyError, SolverError
-from tpmdp.exact import exact_sum, to_float, to_fraction, to_integer
 from tpmdp.planning.coalition import worst_coalitions
 from tpmdp.planning.witness import Bundle, Witness
-from tpmdp.progress import Progress
-from tpmdp.validate import BoolArray, FloatArray, IntArray
 
 PERSONAL_PARTIES_MAX: Final = 300
 ENUMERATED_CONSTRAINTS_MAX: Final = 2_000_000

@@ -10,17 +10,17 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tpmdp.calibration import calibrate_checked, epsilon_at
+from tpmdp._util.arrays import FloatArray
+from tpmdp._util.exact import exact_sum, to_float
+from tpmdp._util.progress import Progress
 from tpmdp.errors import NoNoiseWarning
-from tpmdp.exact import exact_sum, to_float
+from tpmdp.gaussian.calibration import calibrate_checked, epsilon_at
 from tpmdp.planning.certificate import Certificate
 from tpmdp.planning.closed_form import Case, optimal_variance
 from tpmdp.planning.coalition import WorstCoalitions, worst_coalitions
 from tpmdp.planning.weights import Weights, make_weights
 from tpmdp.planning.witness import Witness, build_witness
-from tpmdp.progress import Progress
 from tpmdp.spec import Spec
-from tpmdp.validate import FloatArray
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,10 +17,11 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from tpmdp._util.arrays import FloatArray
+from tpmdp._util.budget_rules import SENSITIVITY_MAX, SENSITIVITY_MIN, as_floats
 from tpmdp.errors import InputError
 from tpmdp.planning.balance import balance
 from tpmdp.spec import Spec
-from tpmdp.validate import SENSITIVITY_MAX, SENSITIVITY_MIN, FloatArray, as_floats
 
 Kind = Literal["equal", "balanced", "own"]
 KINDS: Final = ("equal", "balanced")

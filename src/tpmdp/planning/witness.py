@@ -12,8 +12,8 @@ from fractions import Fraction
 
 import numpy as np
 
+from tpmdp._util.arrays import BoolArray, FloatArray, IntArray
 from tpmdp.planning.closed_form import Case, case_of, ranking, two_largest
-from tpmdp.validate import BoolArray, FloatArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)

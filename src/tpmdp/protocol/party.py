@@ -19,6 +19,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
+from tpmdp._util.arrays import IntArray
 from tpmdp.errors import InputError, TpmdpError
 from tpmdp.protocol.channel import SEAL_BYTES, open_sealed, seal
 from tpmdp.protocol.group import from_bits, to_bits
@@ -37,14 +38,13 @@ from tpmdp.protocol.messages import (
 from tpmdp.protocol.messages import verify as verify_signature
 from tpmdp.protocol.secrets import KEY_BYTES, Secrets, Submitted
 from tpmdp.protocol.terms import Terms
-from tpmdp.validate import IntArray
 
 
 class ProtocolError(TpmdpError):
     """A party provably broke the protocol; the session must stop. Names the party."""
 
 
-class Early(TpmdpError):
+class TooEarlyError(TpmdpError):
     """A good message that cannot be used yet: deliver it again later."""
 
 
@@ -80,7 +80,7 @@ class _Attempt:
         return hashlib.sha256(domain + b"".join(self.digests[party] for party in members)).digest()
 
 
-class Party:
+class PartySession:
     """One party in one session. `vector` is what it contributes, noise included, as residues of the grid's word."""
 
     def __init__(
@@ -103,7 +103,7 @@ class Party:
         self.receipt = False  # others: the lead receiver counted our submission
 
     def __repr__(self) -> str:
-        return f"Party({self.terms.spec.name(self.index)}, attempt {self.attempt})"
+        return f"PartySession({self.terms.spec.name(self.index)}, attempt {self.attempt})"
 
     # What the outside asks -------------------------------------------------------------------------------------------
 
@@ -245,7 +245,7 @@ class Party:
     def receive(self, data: bytes) -> list[bytes]:
         """Take in a message from outside and return what to send.
 
-        MessageError: not a message of this session, drop it. Early: deliver it again later. ProtocolError: stop.
+        MessageError: not a message of this session; drop it. TooEarlyError: deliver it again. ProtocolError: stop.
         """
         message = decode(data)
         digest = self._authenticate(message, data)
@@ -314,7 +314,7 @@ class Party:
 
     def _on_keys(self, message: Message, digest: bytes) -> list[bytes]:
         if message.attempt > self.attempt and self.may_drop:
-            raise Early("a key before we know who is in the attempt")
+            raise TooEarlyError("a key before we know who is in the attempt")
         everyone = frozenset(range(self.terms.count))
         sent = self._advance(message.attempt, everyone) if message.attempt > self.attempt else []
         if not self.is_lead or self.may_drop:  # a key is signed with the plan hash, too
@@ -326,7 +326,7 @@ class Party:
     def _on_pad(self, message: Message, digest: bytes) -> list[bytes]:
         del digest
         if message.attempt > self.attempt or not self._ready:
-            raise Early("a pad before the keys")
+            raise TooEarlyError("a pad before the keys")
         if message.sender not in self._pads_from():
             raise ProtocolError(f"{self._name(message)} sent a pad and is no neighbour of ours: stop")
         content, words = self._opened(message), self.terms.words_bytes
@@ -339,7 +339,7 @@ class Party:
     def _on_submit(self, message: Message, digest: bytes) -> list[bytes]:
         attempt = self._attempt
         if message.attempt > self.attempt or not attempt.submitted:
-            raise Early("a submission before the keys")
+            raise TooEarlyError("a submission before the keys")
         if message.sender not in (attempt.members or ()):
             raise ProtocolError(f"{self._name(message)} submitted to an attempt it is not in: stop")
         content = self._opened(message)
@@ -386,7 +386,7 @@ class Party:
         del digest
         attempt = self._attempt
         if message.attempt > attempt.number or message.attempt not in self._submitted:
-            raise Early("to be opened before our submission")
+            raise TooEarlyError("to be opened before our submission")
         if message.attempt < self._newest:
             return []
         submitted = self._submitted_in(message)  # perhaps in an earlier life: we may not have the others' keys again
@@ -400,7 +400,7 @@ class Party:
         del digest
         attempt = self._attempt
         if message.attempt > attempt.number or not attempt.opened:
-            raise Early("a self-mask before all have submitted")
+            raise TooEarlyError("a self-mask before all have submitted")
         if message.sender not in (attempt.members or ()):
             raise ProtocolError(f"{self._name(message)} revealed in an attempt it is not in: stop")
         np.subtract(attempt.total, self._expanded(self._opened(message)), out=attempt.total)
@@ -588,7 +588,7 @@ class Party:
 
     def _submitted_in(self, message: Message) -> Submitted:
         if message.attempt not in self._submitted or message.attempt not in self._groups:
-            raise Early("an answer before our submission, or before we know whose it is")
+            raise TooEarlyError("an answer before our submission, or before we know whose it is")
         return self._submitted[message.attempt]
 
     def _opened(self, message: Message) -> bytes:

@@ -17,8 +17,9 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from tpmdp._util.arrays import FloatArray, IntArray
+from tpmdp._util.exact import to_fraction
 from tpmdp.errors import InputError
-from tpmdp.exact import to_fraction
 from tpmdp.noise.grid import (
     ROUNDING_VARIANCE,
     SIGMA_MAX,
@@ -36,7 +37,6 @@ from tpmdp.planning.grid_plan import GridPlan
 from tpmdp.protocol.graph import neighbours
 from tpmdp.protocol.messages import HASH_BYTES, MESSAGE_MAX, PARTIES_MAX
 from tpmdp.spec import Spec
-from tpmdp.validate import FloatArray, IntArray
 
 Guarantee = Literal["computational", "statistical"]
 GUARANTEES: Final = ("computational", "statistical")

@@ -17,10 +17,10 @@ from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
 
+from tpmdp._util.arrays import FloatArray
+from tpmdp.data.table import ColumnKind, Table
 from tpmdp.errors import InputError
 from tpmdp.queries.exact_total import exact_total, rounding_of
-from tpmdp.table import ColumnKind, Table
-from tpmdp.validate import FloatArray
 
 Z_95: Final = 1.959963984540054  # 97.5 % quantile of the standard normal distribution
 Unit = Literal["record", "party"]

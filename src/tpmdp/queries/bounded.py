@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tpmdp._util.arrays import FloatArray
+from tpmdp.data.table import ColumnKind, Table
 from tpmdp.queries.base import Query
-from tpmdp.queries.shares import Range
-from tpmdp.table import ColumnKind, Table
-from tpmdp.validate import FloatArray
+from tpmdp.queries.ranges import Range
 
 
 @dataclass(frozen=True)

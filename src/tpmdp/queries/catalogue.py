@@ -8,7 +8,7 @@ from dataclasses import MISSING, fields
 from functools import cache
 from typing import Any, Final
 
-from tpmdp import plain
+from tpmdp._util import fields as read
 from tpmdp.errors import InputError
 from tpmdp.queries.base import Query
 from tpmdp.queries.categories import Categories
@@ -22,9 +22,9 @@ from tpmdp.queries.logistic_regression import LogisticRegression
 from tpmdp.queries.maximum import Maximum
 from tpmdp.queries.mean import Mean
 from tpmdp.queries.moments import Ranges
-from tpmdp.queries.part import GroupBy, Where
 from tpmdp.queries.quantile import Quantiles
-from tpmdp.queries.shares import Range
+from tpmdp.queries.ranges import Range
+from tpmdp.queries.subset import GroupBy, Where
 from tpmdp.queries.sum import Sum
 from tpmdp.queries.variance import Variance
 from tpmdp.queries.vertical_regression import VerticalRegression
@@ -95,11 +95,11 @@ def _sum_query(entry: Mapping[str, Any], kinds: Kinds, everywhere: Condition | N
     if not isinstance(kind, str) or kind not in kinds:
         rule = f"must be one of {', '.join([*kinds, *JOINT_KINDS])}"
         remedy = "choose one, or name the file of your own with --queries"
-        raise InputError("kind of a query", plain.written(kind), rule, remedy)
+        raise InputError("kind of a query", read.written(kind), rule, remedy)
     maker = kinds[kind]
     required, optional = keys_of(maker)
-    name = plain.title("name of a query", entry.get("name"))
-    plain.check_keys(f"the {kind} query {name}", entry, ["name", "kind", *required], [*optional, *_PARTS])
+    name = read.title("name of a query", entry.get("name"))
+    read.check_keys(f"the {kind} query {name}", entry, ["name", "kind", *required], [*optional, *_PARTS])
     types = _types(maker)
     given = {key: _value(f"{key} of {name}", types[key], entry[key]) for key in (*required, *optional) if key in entry}
     query = maker(name=name, **given)
@@ -126,14 +126,14 @@ def _with_parts(query: Query, entry: Mapping[str, Any], everywhere: Condition | 
         by, field = entry["by"], f"by of {query.name}"
         if not isinstance(by, dict) or len(by) != 1:
             rule, remedy = "must name one column and its categories", 'write by = { region = ["north", "south"] }'
-            raise InputError(field, plain.written(by), rule, remedy)
+            raise InputError(field, read.written(by), rule, remedy)
         ((column, values),) = by.items()
-        query = GroupBy.of(query, plain.title(field, column), plain.categories(field, values))
+        query = GroupBy.of(query, read.title(field, column), read.categories(field, values))
     conditions = [] if everywhere is None else [everywhere]
     if "where" in entry:
         text, field = entry["where"], f"where of {query.name}"
         if not isinstance(text, str):
-            raise InputError(field, plain.written(text), "must be text", 'write where = "age >= 18"')
+            raise InputError(field, read.written(text), "must be text", 'write where = "age >= 18"')
         conditions.append(parse_condition(field, text))
     if conditions:
         whole = conditions[0] if len(conditions) == 1 else Joined("and", tuple(conditions))
@@ -145,28 +145,28 @@ def _with_parts(query: Query, entry: Mapping[str, Any], everywhere: Condition | 
 
 
 def _maximum(entry: Mapping[str, Any], kinds: Kinds) -> Maximum:
-    name = plain.title("name of a query", entry.get("name"))
-    plain.check_keys(f"the maximum query {name}", entry, ["name", "kind", "of"], [])
+    name = read.title("name of a query", entry.get("name"))
+    read.check_keys(f"the maximum query {name}", entry, ["name", "kind", "of"], [])
     inner = entry["of"]
     if not isinstance(inner, dict):
         remedy = 'write such as of = { kind = "count", column = "days", at_least = 7 }'
-        raise InputError(f"of in {name}", plain.written(inner), "must be a table", remedy)
+        raise InputError(f"of in {name}", read.written(inner), "must be a table", remedy)
     if "name" in inner:
-        raise InputError(f"of in {name}, name", plain.written(inner["name"]), "is not needed", "remove it")
+        raise InputError(f"of in {name}, name", read.written(inner["name"]), "is not needed", "remove it")
     return Maximum.of(_sum_query({**inner, "name": name}, kinds))
 
 
 def _vertical(entry: Mapping[str, Any]) -> VerticalRegression:
     keys = ["name", "kind", "target", "bounds", "held_by"]
-    name = plain.title("name of a query", entry.get("name"))
-    plain.check_keys(f"the vertical_regression query {name}", entry, keys, [])
+    name = read.title("name of a query", entry.get("name"))
+    read.check_keys(f"the vertical_regression query {name}", entry, keys, [])
     held = entry["held_by"]
     field = f"held_by of {name}"
     if not isinstance(held, dict) or not all(isinstance(columns, list) for columns in held.values()):
         remedy = 'write such as held_by = { bank = ["income"], school = ["education", "age"] }'
-        raise InputError(field, plain.written(held), "must give each party its columns", remedy)
-    holders = tuple((party, tuple(plain.title(field, column) for column in columns)) for party, columns in held.items())
-    target = plain.title(f"target of {name}", entry["target"])
+        raise InputError(field, read.written(held), "must give each party its columns", remedy)
+    holders = tuple((party, tuple(read.title(field, column) for column in columns)) for party, columns in held.items())
+    target = read.title(f"target of {name}", entry["target"])
     return VerticalRegression(name, target, _ranges(f"bounds of {name}", entry["bounds"]), holders)
 
 
@@ -178,28 +178,28 @@ def _types(maker: type[Query]) -> dict[str, Any]:
 def _value(field: str, kind: Any, value: Any) -> Any:
     """A value of a study file as the query's class wants it."""
     if kind is str:
-        return plain.title(field, value)
+        return read.title(field, value)
     if kind is float:
-        return plain.number(field, value)
+        return read.number(field, value)
     if kind is int:
         if isinstance(value, bool) or not isinstance(value, int):
             remedy = "remove the quotes" if isinstance(value, str) else "write a number without a point"
-            raise InputError(field, plain.written(value), "must be a whole number", remedy)
+            raise InputError(field, read.written(value), "must be a whole number", remedy)
         return value
     if kind is bool:
-        return plain.truth(field, value)
+        return read.truth(field, value)
     if kind == tuple[float, ...]:
-        found = plain.numbers(field, value)
+        found = read.numbers(field, value)
         if not 1 <= len(found) <= BINS_MAX + 1:
             rule = f"must be a list of 1 to {BINS_MAX + 1} numbers"
             raise InputError(field, f"{len(found)} numbers", rule, "change it")
         return found
     if kind == tuple[str, ...]:
         if not isinstance(value, list):
-            raise InputError(field, plain.written(value), "must be a list of texts", 'write such as ["a", "b"]')
-        return tuple(plain.title(field, entry) for entry in value)
+            raise InputError(field, read.written(value), "must be a list of texts", 'write such as ["a", "b"]')
+        return tuple(read.title(field, entry) for entry in value)
     if kind == Categories:
-        return plain.categories(field, value)
+        return read.categories(field, value)
     if kind == Ranges:
         return _ranges(field, value)
     raise InputError(field, str(kind), "is of a type that study files do not have", "use str, float, int, bool, tuples")
@@ -208,12 +208,12 @@ def _value(field: str, kind: Any, value: Any) -> Any:
 def _ranges(field: str, value: Any) -> Ranges:
     remedy = "write such as bounds = { age = [18, 96], income = [0, 200000] }"
     if not isinstance(value, dict) or not value:
-        raise InputError(field, plain.written(value), "must give each column [low, high]", remedy)
+        raise InputError(field, read.written(value), "must give each column [low, high]", remedy)
     found = []
     for name, ends in value.items():
-        column = plain.title(f"{field}, column", name)
-        each = plain.numbers(f"{field}, {column}", ends)
+        column = read.title(f"{field}, column", name)
+        each = read.numbers(f"{field}, {column}", ends)
         if len(each) != 2:
-            raise InputError(f"{field}, {column}", plain.written(ends), "must be [low, high]", remedy)
+            raise InputError(f"{field}, {column}", read.written(ends), "must be [low, high]", remedy)
         found.append(Range(column, *each))
     return tuple(found)

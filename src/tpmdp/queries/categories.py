@@ -8,9 +8,9 @@ from typing import Final
 
 import numpy as np
 
+from tpmdp._util.arrays import IntArray
+from tpmdp.data.table import Column, ColumnKind, Text
 from tpmdp.errors import InputError
-from tpmdp.table import Column, ColumnKind, Text
-from tpmdp.validate import IntArray
 
 Categories = tuple[str, ...] | tuple[float, ...]
 CATEGORIES_MAX: Final = 100_000

@@ -15,10 +15,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from tpmdp._util.arrays import BoolArray
+from tpmdp.data.table import ColumnKind, Table, Text
 from tpmdp.errors import InputError, shown
 from tpmdp.queries.categories import places
-from tpmdp.table import ColumnKind, Table, Text
-from tpmdp.validate import BoolArray
 
 TEXT_MAX: Final = 10_000
 DEPTH_MAX: Final = 50
@@ -166,14 +166,14 @@ def parse_condition(field: str, text: str) -> Condition:
         found.columns  # noqa: B018  # refuses a column read in two ways
         again = str(found)  # with brackets and blanks: a study is written so
         if len(again) > TEXT_MAX or _Parser(again).either(0) != found:
-            raise _Broken("it is too long, or has too many brackets or nots")
-    except _Broken as problem:
+            raise _BrokenConditionError("it is too long, or has too many brackets or nots")
+    except _BrokenConditionError as problem:
         remedy = "write such as age >= 18 and region in ('north', 'south')"
         raise InputError(field, text, f"is not a condition ({problem})", remedy) from None
     return found
 
 
-class _Broken(Exception):
+class _BrokenConditionError(Exception):
     """What is wrong, for the message."""
 
 
@@ -197,7 +197,7 @@ class _Parser:
     def _need(self, what: str, *wanted: str) -> str:
         found = self._take(*wanted)
         if found is None:
-            raise _Broken(f"{what} is missing {self._where()}")
+            raise _BrokenConditionError(f"{what} is missing {self._where()}")
         return found
 
     def _where(self) -> str:
@@ -206,7 +206,7 @@ class _Parser:
 
     def end(self) -> None:
         if self._peek()[0] != "end":
-            raise _Broken(f"and or or is missing {self._where()}")
+            raise _BrokenConditionError(f"and or or is missing {self._where()}")
 
     def either(self, depth: int) -> Condition:
         return self._joined("or", self._both, depth)
@@ -216,7 +216,7 @@ class _Parser:
 
     def _joined(self, word: str, part: Callable[[int], Condition], depth: int) -> Condition:
         if depth > DEPTH_MAX:
-            raise _Broken(f"more than {DEPTH_MAX} levels of brackets")
+            raise _BrokenConditionError(f"more than {DEPTH_MAX} levels of brackets")
         parts = [part(depth)]
         while self._take(word):
             parts.append(part(depth))
@@ -225,7 +225,7 @@ class _Parser:
     def _single(self, depth: int) -> Condition:
         if self._take("not"):
             if depth > DEPTH_MAX:
-                raise _Broken(f"more than {DEPTH_MAX} levels of not")
+                raise _BrokenConditionError(f"more than {DEPTH_MAX} levels of not")
             return Not(self._single(depth + 1))
         if self._take("("):
             found = self.either(depth + 1)
@@ -236,7 +236,7 @@ class _Parser:
     def _comparison(self) -> Condition:
         kind, column, _ = self._peek()
         if kind != "name":
-            raise _Broken(f"a column is missing {self._where()}")
+            raise _BrokenConditionError(f"a column is missing {self._where()}")
         self._place += 1
         if self._take("not"):
             self._need("in", "in")
@@ -259,7 +259,7 @@ class _Parser:
         texts = tuple(value for value in values if isinstance(value, str))
         numbers = tuple(value for value in values if not isinstance(value, str))
         if texts and numbers:
-            raise _Broken(f"text and numbers are mixed in the list of {shown(column)}")
+            raise _BrokenConditionError(f"text and numbers are mixed in the list of {shown(column)}")
         return OneOf(column, texts or numbers)
 
     def _constant(self) -> float | str:
@@ -268,11 +268,11 @@ class _Parser:
             self._place += 1
             return value
         if kind != "number":
-            raise _Broken(f"a constant is missing {self._where()}")
+            raise _BrokenConditionError(f"a constant is missing {self._where()}")
         self._place += 1
         number = float(value)
         if not math.isfinite(number):
-            raise _Broken(f"{shown(value)} is out of range")
+            raise _BrokenConditionError(f"{shown(value)} is out of range")
         return number
 
 
@@ -282,7 +282,7 @@ def _tokens(text: str) -> Iterator[tuple[str, str, int]]:
     while text[place:].strip():
         match = _TOKEN.match(text, place)
         if match is None:
-            raise _Broken(f"not understood: {shown(text[place:].strip()[:20])}")
+            raise _BrokenConditionError(f"not understood: {shown(text[place:].strip()[:20])}")
         kind = match.lastgroup or ""
         value, start = match[kind], match.start(kind)
         place = match.end()

@@ -9,11 +9,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from tpmdp._util.arrays import FloatArray
+from tpmdp.data.table import ColumnKind, Table
 from tpmdp.errors import InputError
 from tpmdp.queries.base import Answer, Query, length
-from tpmdp.queries.shares import numbers
-from tpmdp.table import ColumnKind, Table
-from tpmdp.validate import FloatArray
+from tpmdp.queries.ranges import numbers
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from typing import ClassVar, Final
 
 import numpy as np
 
+from tpmdp._util.arrays import FloatArray
 from tpmdp.errors import InputError
 from tpmdp.queries.base import Answer
 from tpmdp.queries.error_bars import first_order
 from tpmdp.queries.moments import Moments, MomentsQuery, Ranges
-from tpmdp.validate import FloatArray
 
 _FEW: Final = 4.0  # standard errors: below, a number of records or a variance is drowned by the noise
 
@@ -21,7 +21,7 @@ _FEW: Final = 4.0  # standard errors: below, a number of records or a variance i
 class Covariance(MomentsQuery):
     """The covariance (divided by the number of records) of every pair of columns, values clipped to their bounds.
 
-    >>> from tpmdp.queries.shares import Range
+    >>> from tpmdp.queries.ranges import Range
     >>> query = Covariance("both", (Range("age", 0, 10), Range("stay", 0, 10)))
     >>> total = query.statistic({"age": np.array([0.0, 10.0]), "stay": np.array([10.0, 0.0])})
     >>> [(answer.part, round(answer.value, 6)) for answer in query.answers(total, 2, 0.0)]
@@ -85,7 +85,7 @@ def _centred(sums: FloatArray) -> FloatArray:
 class Correlation(Covariance):
     """The correlation of every two columns.
 
-    >>> from tpmdp.queries.shares import Range
+    >>> from tpmdp.queries.ranges import Range
     >>> query = Correlation("both", (Range("age", 0, 10), Range("stay", 0, 10)))
     >>> total = query.statistic({"age": np.array([0.0, 10.0]), "stay": np.array([10.0, 0.0])})
     >>> [(answer.part, round(answer.value, 6)) for answer in query.answers(total, 2, 0.0)]

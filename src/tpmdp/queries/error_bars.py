@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 
+from tpmdp._util.arrays import FloatArray
 from tpmdp.queries.base import Z_95
-from tpmdp.validate import FloatArray
 
 _DRAWS: Final = 400
 _STEP: Final = 0.01  # of a standard error, for derivatives

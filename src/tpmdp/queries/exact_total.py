@@ -13,8 +13,8 @@ from typing import Final
 
 import numpy as np
 
+from tpmdp._util.arrays import FloatArray, IntArray
 from tpmdp.errors import InputError
-from tpmdp.validate import FloatArray, IntArray
 
 _BITS: Final = 61  # of a sum
 _CUT: Final = 9  # bits that a double does not hold: 61 - 52

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from tpmdp.validate import FloatArray
+from tpmdp._util.arrays import FloatArray
 
 CLEAR: Final = 2.0  # times the noise of an eigenvalue: below, first-order intervals would not hold
 _REGULAR: Final = 1.0  # standard errors

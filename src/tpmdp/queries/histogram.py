@@ -10,12 +10,12 @@ from typing import ClassVar, Final
 
 import numpy as np
 
+from tpmdp._util.arrays import FloatArray, IntArray
+from tpmdp.data.table import ColumnKind, Table
 from tpmdp.errors import InputError
 from tpmdp.queries.base import Answer, Query
 from tpmdp.queries.categories import Categories, category_names, check_categories, exact_name, kind_of, places
-from tpmdp.queries.shares import numbers
-from tpmdp.table import ColumnKind, Table
-from tpmdp.validate import FloatArray, IntArray
+from tpmdp.queries.ranges import numbers
 
 BINS_MAX: Final = 1_000_000
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from tpmdp._util.arrays import FloatArray, IntArray
+from tpmdp.data.table import ColumnKind, Table
 from tpmdp.noise.grid import Grid
 from tpmdp.queries.base import Answer, Unit
-from tpmdp.table import ColumnKind, Table
-from tpmdp.validate import FloatArray, IntArray
 
 Parties = Mapping[str, int]  # the number of records of every party, by name, in the order of the study
 

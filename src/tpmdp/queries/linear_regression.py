@@ -8,13 +8,13 @@ from typing import ClassVar, Final
 
 import numpy as np
 
+from tpmdp._util.arrays import FloatArray
 from tpmdp.errors import InputError
 from tpmdp.queries.base import Answer
 from tpmdp.queries.error_bars import simulated
 from tpmdp.queries.functional import Minimum, coefficient_errors, minimum
 from tpmdp.queries.moments import Moments, MomentsQuery, Ranges
-from tpmdp.queries.shares import Range
-from tpmdp.validate import FloatArray
+from tpmdp.queries.ranges import Range
 
 INTERCEPT: Final = "intercept"
 _DROWNED: Final = 4.0  # standard errors

@@ -15,14 +15,14 @@ from typing import ClassVar, Final
 
 import numpy as np
 
+from tpmdp._util.arrays import FloatArray
+from tpmdp.data.table import Table
 from tpmdp.errors import InputError
 from tpmdp.queries.base import Answer
 from tpmdp.queries.functional import coefficient_errors, minimum
 from tpmdp.queries.linear_regression import INTERCEPT, natural_units, without_interval
 from tpmdp.queries.moments import Moments, MomentsQuery, Ranges
-from tpmdp.queries.shares import Range, numbers
-from tpmdp.table import Table
-from tpmdp.validate import FloatArray
+from tpmdp.queries.ranges import Range, numbers
 
 _MOST: Final = 1 - 1e-6  # of the lean: a rate of 0 or 1 has no log-odds
 

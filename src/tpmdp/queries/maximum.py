@@ -8,16 +8,16 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from tpmdp._util.arrays import FloatArray, IntArray
+from tpmdp.data.table import ColumnKind, Table
 from tpmdp.errors import InputError
 from tpmdp.noise.grid import Grid
 from tpmdp.queries.base import Answer, Query, Unit
 from tpmdp.queries.count import Count
 from tpmdp.queries.joint import JointQuery, Parties
 from tpmdp.queries.mean import Mean
-from tpmdp.queries.part import Where
+from tpmdp.queries.subset import Where
 from tpmdp.queries.sum import Sum
-from tpmdp.table import ColumnKind, Table
-from tpmdp.validate import FloatArray, IntArray
 
 _DIVISION: Final = 2.0**-50  # above the rounding error of a mean in [-1/2, 1/2]
 

@@ -8,11 +8,11 @@ from typing import ClassVar, Final
 
 import numpy as np
 
+from tpmdp._util.arrays import FloatArray
+from tpmdp.data.table import Table
 from tpmdp.queries.base import Z_95, Answer, Mode
 from tpmdp.queries.bounded import BoundedQuery
 from tpmdp.queries.error_bars import ratio_interval
-from tpmdp.table import Table
-from tpmdp.validate import FloatArray
 
 # Where only some records count, each also counts itself, with the largest weight that costs nothing: a record may
 # vanish (some: 1/4 + weight^2 <= 1) or change its group (groups: 2 (1/4 + weight^2) <= 1).

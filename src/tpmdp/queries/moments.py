@@ -15,11 +15,11 @@ from typing import ClassVar, Final
 
 import numpy as np
 
+from tpmdp._util.arrays import FloatArray
+from tpmdp.data.table import ColumnKind, Table
 from tpmdp.errors import InputError
 from tpmdp.queries.base import Query
-from tpmdp.queries.shares import Range
-from tpmdp.table import ColumnKind, Table
-from tpmdp.validate import FloatArray
+from tpmdp.queries.ranges import Range
 
 COLUMNS_MAX: Final = 200
 Ranges = tuple[Range, ...]

@@ -8,13 +8,13 @@ from typing import ClassVar, Final
 
 import numpy as np
 
+from tpmdp._util.arrays import FloatArray, IntArray
+from tpmdp.data.table import Table
 from tpmdp.errors import InputError
 from tpmdp.queries.base import Z_95, Answer
 from tpmdp.queries.bounded import BoundedQuery
 from tpmdp.queries.categories import exact_name
 from tpmdp.queries.histogram import BINS_MAX
-from tpmdp.table import Table
-from tpmdp.validate import FloatArray, IntArray
 
 _BINS: Final = 64
 _MEDIAN: Final = (0.5,)

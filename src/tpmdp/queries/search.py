@@ -14,10 +14,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from tpmdp._util.arrays import FloatArray
+from tpmdp.data.table import Table, Text
 from tpmdp.queries.base import Query, Unit
 from tpmdp.queries.condition import Compare, OneOf
-from tpmdp.table import Table, Text
-from tpmdp.validate import FloatArray
 
 RECORDS: Final = 5
 _NO_CONSTANTS: Final = ("name", "mode", "weight", "column", "word")  # fields that no record is compared with

@@ -7,11 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from tpmdp._util.arrays import FloatArray
+from tpmdp.data.table import Table
 from tpmdp.queries.base import Answer
 from tpmdp.queries.bounded import BoundedQuery
-from tpmdp.queries.shares import numbers
-from tpmdp.table import Table
-from tpmdp.validate import FloatArray
+from tpmdp.queries.ranges import numbers
 
 
 @dataclass(frozen=True)

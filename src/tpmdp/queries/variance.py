@@ -8,11 +8,11 @@ from typing import ClassVar, Final
 
 import numpy as np
 
+from tpmdp._util.arrays import FloatArray
+from tpmdp.data.table import Table
 from tpmdp.queries.base import Z_95, Answer, Mode
 from tpmdp.queries.bounded import BoundedQuery
 from tpmdp.queries.error_bars import first_order
-from tpmdp.table import Table
-from tpmdp.validate import FloatArray
 
 # The largest distance of (s, 4 s^2 - 1/2) for s in [-1/2, 1/2]: between s = 1/2 and s = -a, where b = 1/2 - a solves
 # 32 b^2 - 16 b + 1 = 0; squared it is (1 - b)^2 (1 + 16 b^2) = 1.286134...

@@ -15,6 +15,8 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from tpmdp._util.arrays import FloatArray, IntArray
+from tpmdp.data.table import ColumnKind, Table
 from tpmdp.errors import InputError
 from tpmdp.noise.grid import Grid
 from tpmdp.queries.base import Answer, Unit, units_of
@@ -22,8 +24,6 @@ from tpmdp.queries.exact_total import exact_total, rounding_of
 from tpmdp.queries.joint import JointQuery, Parties
 from tpmdp.queries.linear_regression import check_target, regression
 from tpmdp.queries.moments import Moments, Ranges
-from tpmdp.table import ColumnKind, Table
-from tpmdp.validate import FloatArray, IntArray
 
 _UP: Final = 1 + 2.0**-40
 Holders = tuple[tuple[str, tuple[str, ...]], ...]  # party and its columns
@@ -33,7 +33,7 @@ Holders = tuple[tuple[str, tuple[str, ...]], ...]  # party and its columns
 class VerticalRegression(JointQuery):
     """Least squares of the target on all other columns of `bounds`; `held_by` says which party has which columns.
 
-    >>> from tpmdp.queries.shares import Range
+    >>> from tpmdp.queries.ranges import Range
     >>> query = VerticalRegression("pay", "pay", (Range("pay", 0, 9), Range("age", 0, 9)),
     ...                            (("bank", ("pay",)), ("school", ("age",))))
     >>> query.dimension, query.sizes({"bank": 10, "school": 10, "lab": 0})

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from tpmdp._util.arrays import FloatArray
 from tpmdp.planning.weights import Weights
 from tpmdp.queries.base import Z_95, Answer, Query
-from tpmdp.validate import FloatArray
 
 _ENDLESS: Final = (-math.inf, math.inf)
 

@@ -9,7 +9,8 @@ from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tpmdp.clock import now_s
+from tpmdp._util.arrays import IntArray
+from tpmdp._util.clock import now_s
 from tpmdp.engines.contract import Outcome
 from tpmdp.engines.mpyc.functions import Parameters
 from tpmdp.engines.mpyc.job import Job, guarantee_of
@@ -18,7 +19,6 @@ from tpmdp.engines.mpyc.record import MpycError
 from tpmdp.errors import TpmdpError
 from tpmdp.protocol.masks import Mask, from_words
 from tpmdp.protocol.terms import Terms
-from tpmdp.validate import IntArray
 
 _HOST: Final = "127.0.0.1"
 Watch = Callable[[Sequence[WorkerProcess]], None]

@@ -17,11 +17,11 @@ from typing import Final
 
 import numpy as np
 
+from tpmdp._util.arrays import IntArray
 from tpmdp.engines.mpyc.functions import Function, Parameters, load_function
 from tpmdp.engines.mpyc.runtime import require_mpyc
 from tpmdp.errors import InputError
 from tpmdp.protocol.terms import Terms
-from tpmdp.validate import IntArray
 
 LEAK_BITS: Final = 40  # all comparisons of a session together leak with probability at most 2**-LEAK_BITS
 COMPARISONS_BITS: Final = 24  # so many of them

@@ -16,7 +16,7 @@ from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tpmdp.clock import now_s
+from tpmdp._util.clock import now_s
 from tpmdp.engines.mpyc.link import Link, read_record
 from tpmdp.engines.mpyc.record import (
     CONFIRMATION,

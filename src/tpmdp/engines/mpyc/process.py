@@ -12,14 +12,14 @@ from typing import Any, Final
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tpmdp.child import python_command, python_environment
-from tpmdp.clock import now_s
+from tpmdp._util.arrays import IntArray
+from tpmdp._util.clock import now_s
+from tpmdp._util.process import python_command, python_environment
 from tpmdp.engines.mpyc.job import Job
 from tpmdp.engines.mpyc.network import Address, check_addresses
 from tpmdp.engines.mpyc.record import MpycError
 from tpmdp.errors import DeadlineError, InputError, TpmdpError
 from tpmdp.protocol.party import check_identity
-from tpmdp.validate import IntArray
 
 WORKER: Final = "tpmdp.engines.mpyc.worker"
 START_S: Final = 60.0  # for a process to come up on a busy machine
@@ -46,7 +46,7 @@ class WorkerProcess:
         return self._process.pid
 
     def give(self, job: Job, index: int, identity: Ed25519PrivateKey, bind: Address, deadline: float) -> None:
-        """Its task, without the numbers. `deadline` is a moment of `tpmdp.clock.now_s`, which all processes share."""
+        """Its task, without the numbers. `deadline` is a time of `clock.now_s`, which all processes share."""
         self._job, self._index, self._deadline = job, index, deadline
         task = {
             "terms": job.terms.canonical(),

@@ -20,7 +20,8 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tpmdp.clock import now_s
+from tpmdp._util.arrays import IntArray
+from tpmdp._util.clock import now_s
 from tpmdp.engines.mpyc.functions import Parameters
 from tpmdp.engines.mpyc.job import Job
 from tpmdp.engines.mpyc.link import Kind
@@ -30,7 +31,6 @@ from tpmdp.engines.mpyc.runtime import described, set_up
 from tpmdp.errors import InputError, TpmdpError
 from tpmdp.protocol.party import check_identity
 from tpmdp.protocol.terms import Terms
-from tpmdp.validate import IntArray
 
 _LINGER_S: Final = 5.0  # for others to finish, once we have all we wanted
 _TICK_S: Final = 0.002
@@ -64,7 +64,7 @@ async def run_party(
 ) -> None:
     """Take part, and hand the result, or None for a party that gets a receipt, to the starter. Once a process.
 
-    `deadline` is a moment of `tpmdp.clock.now_s`. Without a `listener` we listen on our own address. Without `noise`
+    `deadline` is a time of `clock.now_s`. Without a `listener` we listen on our own address. Without `noise`
     the values have it inside, as vectors of a sum do.
     """
     job = Job.of(terms, function, parameters, sizes, noise is not None)

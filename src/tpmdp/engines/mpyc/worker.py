@@ -23,14 +23,14 @@ from typing import IO, Any, Final
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from tpmdp._util.arrays import IntArray
+from tpmdp._util.lifeline import private_output
 from tpmdp.engines.mpyc.network import listen
 from tpmdp.engines.mpyc.record import MpycError
 from tpmdp.engines.mpyc.runtime import described, load
 from tpmdp.engines.mpyc.session import Starter, run_party
 from tpmdp.errors import DeadlineError, InputError, TpmdpError
-from tpmdp.lifeline import private_output
 from tpmdp.protocol.terms import Terms
-from tpmdp.validate import IntArray
 
 _NUMBER: Final = np.dtype("<i8")
 

@@ -26,12 +26,18 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from tpmdp import __version__
+from tpmdp._version import __version__
 from tpmdp.engines.relay import wire
 from tpmdp.engines.relay.hub import Hub
 from tpmdp.engines.relay.limits import Buckets, Budget, RelaySettings, address_key
-from tpmdp.engines.relay.requests import Gone, Refusal, check_messages, check_session, parse_query
-from tpmdp.engines.relay.store import Item, Session, Store, StoreError, UnknownSession
+from tpmdp.engines.relay.requests import (
+    ClientGoneError,
+    RefusedError,
+    check_messages,
+    check_session,
+    parse_query,
+)
+from tpmdp.engines.relay.store import Item, Session, SessionGoneError, Store, StoreError
 from tpmdp.errors import InputError, shown
 from tpmdp.protocol.messages import HASH_BYTES, OVERHEAD, PARTIES_MAX
 
@@ -70,7 +76,9 @@ def create_app(store_path: Path, settings: RelaySettings) -> Starlette:
         Route("/v1/sessions/{session}", relay.put_session, methods=["PUT"]),
         Route("/v1/sessions/{session}/messages", relay.messages, methods=["GET", "POST"]),
     ]
-    handlers: dict[Any, Any] = dict.fromkeys((Refusal, StoreError, HTTPException, Gone, Exception), relay.refuse)
+    handlers: dict[Any, Any] = dict.fromkeys(
+        (RefusedError, StoreError, HTTPException, ClientGoneError, Exception), relay.refuse
+    )
     app = Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)
     app.router.redirect_slashes = False
     app.state.relay = relay
@@ -127,7 +135,7 @@ class Relay:
                     check_session(name, body)
                 new = await self.store.open_session(name, body[HASH_BYTES:])
         except InputError as error:
-            raise Refusal(400, error) from None
+            raise RefusedError(400, error) from None
         except TimeoutError:
             raise _busy() from None
         return _json(201 if new else 200, {"new": new}, self._nonce_header)
@@ -165,7 +173,7 @@ class Relay:
         try:
             cursors, wait, least = parse_query(request.scope["query_string"])
         except InputError as error:
-            raise Refusal(400, error) from None
+            raise RefusedError(400, error) from None
         loop = asyncio.get_running_loop()
         end = loop.time() + wait
         while True:
@@ -186,19 +194,19 @@ class Relay:
 
     async def refuse(self, request: Request, error: Exception) -> Response:
         """The answer to whatever went wrong."""
-        if isinstance(error, Refusal):
+        if isinstance(error, RefusedError):
             return _error(error.status, str(error), error.headers)
         if isinstance(error, StoreError):
             return _error(error.status, str(error), {"retry-after": "1"} if error.status == 503 else None)
         if isinstance(error, HTTPException):
             try:
                 self._charge_address(request)
-            except Refusal as refusal:
+            except RefusedError as refusal:
                 return _error(refusal.status, str(refusal), refusal.headers)
             rule = "is not served here" if error.status_code == 404 else "is refused"
             what = f"{request.method} {request.scope['path']}"
             return _error(error.status_code, InputError("request", what, rule, "see docs"), error.headers)
-        if isinstance(error, Gone):
+        if isinstance(error, ClientGoneError):
             return Response(status_code=400)  # nobody reads it
         return _error(500, InputError("relay", "(a bug)", "failed to serve this", "tell the relay's operator"))
 
@@ -212,11 +220,11 @@ class Relay:
         text = request.path_params["session"]
         if not _ID.fullmatch(text):
             remedy = "use the identifier of the session"
-            raise Refusal(404, InputError("session", text, "must be 64 digits of lower-case hexadecimal", remedy))
+            raise RefusedError(404, InputError("session", text, "must be 64 digits of lower-case hexadecimal", remedy))
         name = bytes.fromhex(text)
         if self.settings.sessions is not None and name not in self.settings.sessions:
             remedy = "ask the relay's operator to add the study"
-            raise Refusal(403, InputError("session", text[:12] + "...", "is not one this relay serves", remedy))
+            raise RefusedError(403, InputError("session", text[:12] + "...", "is not one this relay serves", remedy))
         return name
 
     async def _session(self, request: Request) -> Session:
@@ -227,7 +235,7 @@ class Relay:
                 return cached
             self._check_address(request)
             return await self.store.session(name)
-        except (Refusal, UnknownSession):
+        except (RefusedError, SessionGoneError):
             self._charge_address(request)
             raise
 
@@ -243,7 +251,7 @@ class Relay:
                 self._charge_address(request)
                 rule = "proves no party of this session to this relay"
                 error = InputError("authorization", shown(header, 20), rule, f"sign the nonce in {wire.NONCE_HEADER}")
-                raise Refusal(401, error, {"www-authenticate": wire.SCHEME, **self._nonce_header})
+                raise RefusedError(401, error, {"www-authenticate": wire.SCHEME, **self._nonce_header})
             while len(self._tokens) >= _TOKENS_CACHED:
                 del self._tokens[next(iter(self._tokens))]
             self._tokens[key] = party
@@ -272,7 +280,7 @@ class Relay:
             "body", announced or f"over {limit}", f"is longer than {limit} bytes", "send less at once"
         )
         if announced is not None and announced > limit:
-            raise Refusal(413, too_long)
+            raise RefusedError(413, too_long)
         pause = self.settings.body_timeout_s
         parts: list[bytes] = []
         size = 0
@@ -283,15 +291,15 @@ class Relay:
                     async with asyncio.timeout(pause):
                         event = await request.receive()
                     if event["type"] == "http.disconnect":
-                        raise Gone
+                        raise ClientGoneError
                     parts.append(event.get("body", b""))
                     size += len(parts[-1])
                     if size > limit:
-                        raise Refusal(413, too_long)
+                        raise RefusedError(413, too_long)
                     more = event.get("more_body", False)
         except TimeoutError:
             remedy = "check the network and send it again"
-            raise Refusal(
+            raise RefusedError(
                 408, InputError("body", f"{size} bytes", f"paused for {pause:g} s or was slow", remedy)
             ) from None
         return parts[0] if len(parts) == 1 else b"".join(parts)
@@ -308,13 +316,15 @@ def _error(status: int, error: object, headers: Mapping[str, str] | None = None)
     return _json(status, {"error": " ".join(str(error).split())}, headers)
 
 
-def _too_many(what: str, wait: float) -> Refusal:
+def _too_many(what: str, wait: float) -> RefusedError:
     error = InputError("requests", what, "are too many", f"wait {wait:.1f} s")
-    return Refusal(429, error, {"retry-after": str(math.ceil(wait))})
+    return RefusedError(429, error, {"retry-after": str(math.ceil(wait))})
 
 
-def _busy() -> Refusal:
-    return Refusal(503, InputError("relay", "(busy)", "has no memory free now", "try again soon"), {"retry-after": "2"})
+def _busy() -> RefusedError:
+    return RefusedError(
+        503, InputError("relay", "(busy)", "has no memory free now", "try again soon"), {"retry-after": "2"}
+    )
 
 
 class _Frames(Response):
@@ -366,7 +376,7 @@ async def _first(woken: asyncio.Future[None], receive: Receive, timeout_s: float
     try:
         await asyncio.wait({woken, watch}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         if watch.done() and not woken.done():
-            raise Gone
+            raise ClientGoneError
     finally:
         watch.cancel()
 

@@ -21,7 +21,8 @@ from urllib.parse import urlsplit
 import httpcore
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tpmdp.clock import now_s
+from tpmdp._util.clock import now_s
+from tpmdp._util.files import readable
 from tpmdp.engines.relay.wire import (
     BATCH_MAX,
     FRAME_BYTES,
@@ -34,9 +35,8 @@ from tpmdp.engines.relay.wire import (
     make_token,
 )
 from tpmdp.errors import DeadlineError, FileError, InputError, TpmdpError, shown
-from tpmdp.files import readable
 from tpmdp.protocol.messages import MESSAGE_MAX, OVERHEAD, Kind, MessageError, decode
-from tpmdp.protocol.party import Early, Party
+from tpmdp.protocol.party import PartySession, TooEarlyError
 from tpmdp.protocol.terms import Terms
 
 _PAUSE_S: Final = (0.05, 2.0)  # between tries when the relay does not answer: first, longest
@@ -48,7 +48,7 @@ _AUTHORITY_MAX: Final = 16 << 20
 _AGAIN: Final = (401, 404, 408, 429, 500, 502, 503, 504, 507)  # may be better next time
 _FAILURES: Final = (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError)
 
-Watch = Callable[[Party, int], None]  # called with the party and the bytes it has sent
+Watch = Callable[[PartySession, int], None]  # called with the party and the bytes it has sent
 
 
 class RelayError(TpmdpError):
@@ -329,13 +329,13 @@ def _refuse(status: int, body: bytes) -> NoReturn:
 
 
 def drive(
-    make: Callable[[], Party],
+    make: Callable[[], PartySession],
     mailbox: Mailbox,
     deadline: float,
     failed: int = 0,
     watch: Watch = lambda *_: None,
     patience_s: float = math.inf,
-) -> tuple[Party, list[bytes]]:
+) -> tuple[PartySession, list[bytes]]:
     """Take a party through its session; returns it done, with what it has still to send (`mailbox.post`).
 
     `make` gives the party as its secrets have it; it is called again when the relay may have lost messages. `deadline`
@@ -349,13 +349,13 @@ def drive(
         except RelayChangedError:
             continue
         except DeadlineError as error:
-            raise _Late(party, error) from None
+            raise _LateError(party, error) from None
 
 
-class _Late(DeadlineError):
+class _LateError(DeadlineError):
     """A deadline that passed, with the party as it then was."""
 
-    def __init__(self, party: Party, error: DeadlineError) -> None:
+    def __init__(self, party: PartySession, error: DeadlineError) -> None:
         self.attempt = party.attempt
         super().__init__(str(error))
 
@@ -363,7 +363,7 @@ class _Late(DeadlineError):
 class _Drive:
     """The state of the loop: how far the mailbox is read."""
 
-    def __init__(self, party: Party, mailbox: Mailbox, deadline: float, watch: Watch, patience_s: float) -> None:
+    def __init__(self, party: PartySession, mailbox: Mailbox, deadline: float, watch: Watch, patience_s: float) -> None:
         self._party, self._mailbox, self._deadline, self._watch = party, mailbox, deadline, watch
         self._patience_s = patience_s if party.is_lead and party.may_drop else math.inf
         self._moved = now_s()  # when something of use came last
@@ -430,7 +430,7 @@ class _Drive:
                 self._progress |= fresh
             except MessageError:
                 out = []  # not signed by the party it names, or of another session
-            except Early:
+            except TooEarlyError:
                 out = []  # look again when a new attempt has begun
                 self._early[kind] = min(number, self._early.get(kind, number))
             self._seen[kind] = max(self._seen[kind], number)
@@ -455,7 +455,7 @@ class _Drive:
             raise DeadlineError(_late(self._party))
 
 
-def _late(party: Party) -> str:
+def _late(party: PartySession) -> str:
     if party.left_out:
         own = party.terms.spec.name(party.index)
         return f"the deadline passed, and the others went on without {own}: its data are in no answer, its charge stays"

@@ -13,13 +13,13 @@ from typing import Any, Final
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from tpmdp._util.arrays import IntArray
+from tpmdp._util.line_process import START_S, Process
 from tpmdp.engines.contract import Outcome, guarantee_text
-from tpmdp.engines.process import START_S, Process
 from tpmdp.engines.relay.client import RelayError
 from tpmdp.errors import DeadlineError
 from tpmdp.protocol.masks import Mask
 from tpmdp.protocol.terms import Terms
-from tpmdp.validate import IntArray
 
 _SERVE: Final = (
     "import sys; from pathlib import Path; from tpmdp.engines.relay.server import RelaySettings, serve; "

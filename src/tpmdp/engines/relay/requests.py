@@ -19,7 +19,7 @@ _WAIT: Final = re.compile(r"[0-9]{1,3}(\.[0-9]{1,6})?")
 _LEAST: Final = re.compile("[1-9][0-9]{0,5}")
 
 
-class Refusal(TpmdpError):
+class RefusedError(TpmdpError):
     """A request the relay does not serve; the text goes to the client."""
 
     def __init__(self, status: int, error: object, headers: Mapping[str, str] | None = None) -> None:
@@ -27,7 +27,7 @@ class Refusal(TpmdpError):
         super().__init__(str(error))
 
 
-class Gone(TpmdpError):
+class ClientGoneError(TpmdpError):
     """The client went away."""
 
 
@@ -37,44 +37,46 @@ def check_messages(body: bytes, session: Session, party: int, message_max: int) 
     >>> check_messages(b"nonsense", Session(1, bytes(32), (bytes(32), bytes(32))), 0, 1 << 20)
     Traceback (most recent call last):
         ...
-    tpmdp.engines.relay.requests.Refusal: body = 8 bytes cannot be read (a frame is cut short): send whole frames
+    tpmdp.engines.relay.requests.RefusedError: body = 8 bytes cannot be read (a frame is cut short): send whole frames
     """
     items: list[Item] = []
     try:
         for number, data in wire.frames(body):
             if number != 0:
-                raise Refusal(400, InputError("frame number", number, "must be 0 from a party", "leave it at 0"))
+                raise RefusedError(400, InputError("frame number", number, "must be 0 from a party", "leave it at 0"))
             if len(items) >= session.slots_max:
                 rule = f"holds more than {session.slots_max} messages"
-                raise Refusal(413, InputError("body", f"{len(body)} bytes", rule, "send fewer at once"))
+                raise RefusedError(413, InputError("body", f"{len(body)} bytes", rule, "send fewer at once"))
             items.append(_check_message(data, session, party, message_max))
     except MessageError as error:
         rule = f"cannot be read ({error})"
-        raise Refusal(400, InputError("body", f"{len(body)} bytes", rule, "send whole frames")) from None
+        raise RefusedError(400, InputError("body", f"{len(body)} bytes", rule, "send whole frames")) from None
     if not items:
-        raise Refusal(400, InputError("body", "(blank)", "holds no message", "send at least one frame"))
+        raise RefusedError(400, InputError("body", "(blank)", "holds no message", "send at least one frame"))
     return items
 
 
 def _check_message(data: bytes, session: Session, party: int, message_max: int) -> Item:
     if len(data) > message_max:
         rule = f"is longer than this relay takes ({message_max})"
-        raise Refusal(413, InputError("message", f"{len(data)} bytes", rule, "ask the relay's operator for more"))
+        raise RefusedError(413, InputError("message", f"{len(data)} bytes", rule, "ask the relay's operator for more"))
     message = decode(data)
     if message.session != session.name:
         rule = "is of another session than the address says"
-        raise Refusal(400, InputError("message", message.session.hex()[:12] + "...", rule, "send it there"))
+        raise RefusedError(400, InputError("message", message.session.hex()[:12] + "...", rule, "send it there"))
     if message.sender != party:
         rule = f"is not the party that the token proves ({party})"
-        raise Refusal(403, InputError("sender", message.sender, rule, "send your own messages"))
+        raise RefusedError(403, InputError("sender", message.sender, rule, "send your own messages"))
     if message.recipient != EVERYONE and message.recipient >= len(session.roster):
         rule = f"must be one of the {len(session.roster)} parties or everyone"
-        raise Refusal(400, InputError("recipient", message.recipient, rule, "name a party of the session"))
+        raise RefusedError(400, InputError("recipient", message.recipient, rule, "name a party of the session"))
     try:
         digest = verify(data, session.roster[party])
     except MessageError:
         rule = "does not fit the sender's public key"
-        raise Refusal(403, InputError("signature", data[-64:].hex()[:12] + "...", rule, "sign with that key")) from None
+        raise RefusedError(
+            403, InputError("signature", data[-64:].hex()[:12] + "...", rule, "sign with that key")
+        ) from None
     return Item(int(message.kind), message.attempt, party, message.recipient, digest, data)
 
 

@@ -19,11 +19,11 @@ from typing import Any, Final
 import uvicorn
 from starlette.applications import Starlette
 
+from tpmdp._util.files import readable
 from tpmdp.engines.relay.app import Relay, create_app
 from tpmdp.engines.relay.connection import Connection
 from tpmdp.engines.relay.limits import RelaySettings
 from tpmdp.errors import FileError, InputError, shown
-from tpmdp.files import readable
 
 _KEEP_ALIVE_S: Final = 60
 _CERTIFICATE_MAX: Final = 1 << 20

@@ -22,9 +22,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
+from tpmdp._util.files import check_output
 from tpmdp.engines.relay.wire import BATCH_MAX, frame
 from tpmdp.errors import FileError, TpmdpError
-from tpmdp.files import check_output
 from tpmdp.protocol.messages import EVERYONE, HASH_BYTES, OVERHEAD
 
 if TYPE_CHECKING:
@@ -74,23 +74,23 @@ class StoreError(TpmdpError):
     status: ClassVar[int] = 503
 
 
-class UnknownSession(StoreError):
+class SessionGoneError(StoreError):
     """No such session, or it was deleted."""
 
     status = 404
 
 
-class Conflict(StoreError):
+class SlotTakenError(StoreError):
     """Another message already fills the slot."""
 
     status = 409
 
 
-class Locked(StoreError):
+class StoreLockedError(StoreError):
     """Another program holds the file."""
 
 
-class Full(StoreError):
+class RelayFullError(StoreError):
     """A cap, or the disk, leaves no room."""
 
     status = 507
@@ -206,7 +206,7 @@ class Store:
         return session
 
     async def session(self, name: bytes) -> Session:
-        """The session of this name; UnknownSession if there is none."""
+        """The session of this name; SessionGoneError if there is none."""
         found = self.cached(name)
         if found is not None:
             return found
@@ -218,7 +218,7 @@ class Store:
 
         row = await self._read(read)
         if row is None:
-            raise UnknownSession(f"session = {name.hex()[:12]}... is not known here: PUT it first")
+            raise SessionGoneError(f"session = {name.hex()[:12]}... is not known here: PUT it first")
         session_id, keys = row
         roster = tuple(keys[start : start + HASH_BYTES] for start in range(0, len(keys), HASH_BYTES))
         session = Session(session_id, name, roster)
@@ -242,7 +242,9 @@ class Store:
             count = connection.execute("SELECT COUNT(*) FROM sessions").fetchone()[0]
             if count >= self._settings.sessions_max and not self._evict(connection):
                 limit = self._settings.sessions_max
-                raise Full(f"sessions = {count} is all this relay holds ({limit}): wait until old ones expire")
+                raise RelayFullError(
+                    f"sessions = {count} is all this relay holds ({limit}): wait until old ones expire"
+                )
             self._grow(connection, len(keys) + ROW_BYTES)
             added = connection.execute("INSERT INTO sessions (name, touched) VALUES (?, ?)", (name, int(time.time())))
             connection.execute("INSERT INTO rosters (session, keys) VALUES (?, ?)", (added.lastrowid, keys))
@@ -280,7 +282,7 @@ class Store:
         """Everything is checked before the first change: the transaction is shared with other senders."""
         row = connection.execute("SELECT touched FROM sessions WHERE id = ?", (session.id,)).fetchone()
         if row is None:
-            raise UnknownSession(f"session = {session.name.hex()[:12]}... has expired: PUT it again")
+            raise SessionGoneError(f"session = {session.name.hex()[:12]}... has expired: PUT it again")
         new = _new_items(connection, session, items)
         if not new:
             return []
@@ -327,11 +329,11 @@ class Store:
         before = {attempt: slots for attempt, slots, _ in known}
         if any(before.get(attempt, 0) + slots > session.slots_max for attempt, (slots, _) in used.items()):
             rule = f"fills more than the {session.slots_max} slots a party has in one attempt"
-            raise Full(f"party = {party} {rule}: send each message of an attempt once")
+            raise RelayFullError(f"party = {party} {rule}: send each message of an attempt once")
         total = sum(size for _, _, size in known) + sum(size for _, size in used.values())
         if total > self._settings.party_bytes_max:
             rule = f"would store {total} bytes, more than the {self._settings.party_bytes_max} a party may in a session"
-            raise Full(f"party = {party} {rule}: ask the relay's operator for more")
+            raise RelayFullError(f"party = {party} {rule}: ask the relay's operator for more")
         return used
 
     def _evict(self, connection: sqlite3.Connection) -> bool:
@@ -350,7 +352,7 @@ class Store:
             pass
         if self._total + size > self._settings.store_bytes_max:
             rule = f"would be more than all sessions may store ({self._settings.store_bytes_max})"
-            raise Full(f"bytes = {self._total + size} {rule}: ask the relay's operator for more, or wait")
+            raise RelayFullError(f"bytes = {self._total + size} {rule}: ask the relay's operator for more, or wait")
         self._total += size
 
     async def pick(self, session: Session, party: int, cursors: Mapping[int, int]) -> Picked:
@@ -424,7 +426,7 @@ class Store:
             outcomes = self._transaction([job for job, _ in jobs])
         except BaseException as error:
             problem = _worded(error) if isinstance(error, sqlite3.Error) else error
-            if len(jobs) > 1 and not isinstance(problem, Locked):
+            if len(jobs) > 1 and not isinstance(problem, StoreLockedError):
                 for job in jobs:  # one of them may be at fault, such as the one that fills the disk
                     self._run([job])
                 return
@@ -456,7 +458,7 @@ class Store:
 
 
 def _new_items(connection: sqlite3.Connection, session: Session, items: Sequence[Item]) -> list[Item]:
-    """The items whose slot is free; Conflict if one holds something else."""
+    """The items whose slot is free; SlotTakenError if one holds something else."""
     statement = (
         "SELECT digest FROM messages WHERE session = ? AND sender = ? AND attempt = ? AND kind = ? AND recipient = ?"
     )
@@ -472,7 +474,7 @@ def _new_items(connection: sqlite3.Connection, session: Session, items: Sequence
             new.append(item)
         elif known != item.digest:
             what = f"kind {item.kind}, attempt {item.attempt}, to {item.recipient}"
-            raise Conflict(f"message = {what} differs from the one already here: send each message once")
+            raise SlotTakenError(f"message = {what} differs from the one already here: send each message once")
         seen[slot] = item.digest
     return new
 
@@ -579,7 +581,7 @@ def _worded(error: sqlite3.Error) -> StoreError:
     """What a client is told; the text of SQLite names no content."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code == sqlite3.SQLITE_FULL:
-        return Full("store = (disk full) has no room: tell the relay's operator")
+        return RelayFullError("store = (disk full) has no room: tell the relay's operator")
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return Locked("store = (locked) is in use by another program: try again soon")
+        return StoreLockedError("store = (locked) is in use by another program: try again soon")
     return StoreError(f"store = ({' '.join(str(error).split())[:100]}) cannot be used: tell the relay's operator")

@@ -13,11 +13,11 @@ from typing import Final
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tpmdp.clock import now_s
+from tpmdp._util.clock import now_s
 from tpmdp.engines.relay.client import Mailbox, drive
 from tpmdp.errors import DeadlineError, TpmdpError
 from tpmdp.protocol.masks import word_type
-from tpmdp.protocol.party import Party
+from tpmdp.protocol.party import PartySession
 from tpmdp.protocol.secrets import FreshSecrets
 from tpmdp.protocol.terms import Terms
 
@@ -33,8 +33,8 @@ def main() -> None:
     index, deadline_s = int(task["index"]), float(task["deadline_s"])
     secrets = FreshSecrets()
 
-    def make() -> Party:
-        return Party(terms, index, identity, vector, secrets, secrets.last_attempt())
+    def make() -> PartySession:
+        return PartySession(terms, index, identity, vector, secrets, secrets.last_attempt())
 
     make()  # refuses bad terms before anything is sent
     with Mailbox(task["url"], terms, index, identity, now_s() + _IDLE_S + deadline_s) as mailbox:

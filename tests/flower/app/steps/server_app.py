@@ -12,7 +12,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
 from tpmdp.flower import PrivateStrategy
-from tpmdp.identity import read_key
+from tpmdp.study.identity import read_key
 
 CLIP: Final = 1.0
 PATIENCE_S: Final = 150.0

@@ -1,0 +1,155 @@
+"""`tpmdp experiment`: the paper's evaluation from one command."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from tpmdp.errors import InputError, MissingDependencyError
+
+if TYPE_CHECKING:
+    from tpmdp._util.progress import Progress
+    from tpmdp.experiments.runner import Name
+
+_FILE: Final = click.Path(path_type=Path, readable=False)  # our own reader words the errors
+_WHAT: Final = ("count", "regression", "efficiency", "consortium", "weights", "all")
+_WITH_DATA: Final = ("regression", "weights", "all")
+_SEED_MAX: Final = (1 << 63) - 1
+
+
+@click.command()
+@click.argument("what", metavar="|".join(_WHAT), type=click.Choice(_WHAT))
+@click.option("--quick", is_flag=True, help="Few points and repetitions: under two minutes.")
+@click.option("--out", type=_FILE, default="experiments", show_default=True, help="Folder for results; resumed from.")
+@click.option("--report", type=_FILE, help="Write the report here, pictures beside it. Default: in the folder.")
+@click.option("--data", type=_FILE, help="Records for the regression (.parquet, .csv, ...). Default: synthetic.")
+@click.option("--bounds", type=_FILE, help="Public bounds of its columns (TOML: age = [18, 96]; the target last).")
+@click.option("--seed", type=int, help="Of all randomness but that of the real protocol.")
+@click.option("--backend", type=click.Choice(("local", "dask", "ray")), default="local", show_default=True)
+@click.option("--scheduler", metavar="ADDRESS", help="The cluster's, for --backend dask or ray.")
+@click.option("--workers", type=int, help="Jobs at a time. Default: all cores.")
+@click.option("--json", "as_json", is_flag=True, help="Print claims and measures as JSON instead of tables.")
+def experiment(
+    what: str,
+    quick: bool,
+    out: Path,
+    report: Path | None,
+    data: Path | None,
+    bounds: Path | None,
+    seed: int | None,
+    backend: Name,
+    scheduler: str | None,
+    workers: int | None,
+    as_json: bool,
+) -> None:
+    """Run the paper's experiments against every baseline, and check its claims. `weights` measures balanced weights.
+
+    Results, figures and the table of claims go to a folder. An interrupted run goes on where it stopped.
+
+    Example: tpmdp experiment all --quick --out results
+    """
+    _check_installed()
+    from tpmdp._util.files import check_output
+    from tpmdp.experiments.evaluation import SEED, Evaluation, evaluate
+    from tpmdp.experiments.population import People
+    from tpmdp.experiments.runner import Backend, make_folder
+
+    if seed is not None and not 0 <= seed <= _SEED_MAX:
+        raise InputError("--seed", seed, f"must be from 0 to {_SEED_MAX}", "choose another")
+    if report is not None:
+        if report.suffix != ".md":
+            raise InputError("--report", str(report), "must be a name that ends in .md", "rename it")
+        check_output(report)
+        check_pictures(report)
+    where = Backend(backend, scheduler, workers)
+    if what not in _WITH_DATA and data is not None:
+        raise InputError("--data", str(data), f"is not used by {what}", "leave it out")
+    people = People.of(data, bounds)
+    made = Evaluation(what, quick, SEED if seed is None else seed, people, where)
+    if made.left_out:
+        sizes = ", ".join(f"{size:,}" for size in made.left_out)
+        click.echo(
+            f"tpmdp: {data} has {people.count:,} records: left out are the points with {sizes} parties", err=True
+        )
+    make_folder(out)
+    page = out / f"{'reproduction' if what == 'all' else what}.md" if report is None else report
+    check_output(page)
+    from tpmdp._util.progress import stage
+    from tpmdp.cli.output import print_with
+    from tpmdp.experiments.reproduction import judge, print_claims, print_measures, write_report
+    from tpmdp.experiments.weights_measures import measures
+
+    check_pictures(page)
+    try:
+        results, written = evaluate(made, out, _stage)
+        with stage("drawing"):
+            written += write_report(made, results, page)
+    except KeyboardInterrupt:
+        click.echo(f"\ntpmdp: what is done is kept in {out}: run the same command again to go on", err=True)
+        raise
+    judged, found = judge(results), measures(results)
+    if as_json:
+        rows = [
+            {"where": claim.where, "claim": claim.text, "measured": finding.measured, "verdict": finding.verdict.value}
+            for claim, finding in judged
+        ]
+        rows += [
+            {"where": "weights", "claim": f"{one.what}: {one.wanted}", "measured": one.measured, "verdict": one.verdict}
+            for one in found
+        ]
+        click.echo(json.dumps(rows))
+        return
+    if judged:
+        print_with(lambda console: print_claims(judged, console))
+    if found:
+        print_with(lambda console: print_measures(found, console))
+    for path in written:
+        click.echo(f"wrote {path}")
+
+
+def check_pictures(report: Path) -> None:
+    """The pictures of a report go to a folder of its name.
+
+    >>> check_pictures(Path("nowhere/report.md"))
+    """
+    folder = report.with_suffix("")
+    if folder.exists() and not folder.is_dir():
+        raise InputError("--report", str(report), f"needs {folder} as a folder for its pictures", "choose another name")
+
+
+def _check_installed() -> None:
+    """Complain now, not when an hour's work is to be drawn."""
+    for module in ("joblib", "matplotlib"):
+        if find_spec(module) is None:
+            raise MissingDependencyError(module, "experiments", "to run experiments")
+
+
+@contextmanager
+def _stage(name: str) -> Iterator[Progress]:
+    """A bar with the time left on a terminal, else a line at each tenth: long work should show that it goes on."""
+    from tpmdp._util.clock import now_s
+    from tpmdp._util.progress import stage
+
+    began, told = now_s(), 0
+    with stage(f"experiment {name}") as bar:
+
+        def progress(done: int, total: int) -> None:
+            nonlocal told
+            bar(done, total)
+            tenths = 10 * done // max(total, 1)
+            if tenths > told and not sys.stderr.isatty():
+                told = tenths
+                passed = now_s() - began
+                left = f", about {passed * (total - done) / done:.0f} s left" if done < total else ""
+                click.echo(f"tpmdp: {name} {10 * tenths} % after {passed:.0f} s{left}", err=True)
+
+        yield progress
+    if sys.stderr.isatty():
+        click.echo(f"tpmdp: {name} took {now_s() - began:.0f} s", err=True)

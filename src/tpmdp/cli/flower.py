@@ -1,0 +1,83 @@
+"""`tpmdp flower`: what a client of a private training on Flower needs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import click
+
+from tpmdp.cli.options import number
+
+_FOLDER: Final = click.Path(path_type=Path, file_okay=False)
+_FILE: Final = click.Path(path_type=Path, readable=False)  # our own reader words the errors
+
+
+@click.group()
+def flower() -> None:
+    """Take part in a private training on Flower (docs/flower.md)."""
+
+
+@flower.command()
+@click.argument("name")
+@click.option("--epsilon", required=True, callback=number, help="What all rounds together may cost; inf for no limit.")
+@click.option("--delta", required=True, callback=number, help="The delta at which all is added up, such as 1e-5.")
+@click.option("--rounds", required=True, type=int, help="The budget is spread evenly over so many rounds.")
+@click.option("--threshold", required=True, type=int, help="So many may collude against you, the server among them.")
+@click.option("--peers", default="peers.toml", show_default=True, help="File with everybody's public keys; or any.")
+@click.option("--folder", default=".", show_default=True, type=_FOLDER, help="Where to write NAME.toml and the rest.")
+def client(name: str, epsilon: float, delta: float, rounds: int, threshold: int, peers: str, folder: Path) -> None:
+    """Make key, ledger and settings of the client NAME, and print its line for the peers file.
+
+    Example: tpmdp flower client hospital --epsilon 4 --delta 1e-5 --rounds 20 --threshold 2
+    """
+    from tpmdp.flower.client_settings import NODE_KEY, write_own
+
+    line = write_own(folder, name, epsilon, delta, rounds, threshold, peers)
+    path = (folder / f"{name}.toml").resolve()
+    click.echo(f"wrote {path}, a key and a ledger; keep them to yourself. Start your SuperNode with", err=True)
+    click.echo(f"  --node-config '{NODE_KEY}=\"{path}\"'", err=True)
+    click.echo("and give everybody this line for their peers file:", err=True)
+    click.echo(line)
+
+
+@flower.command()
+@click.argument("settings", type=_FILE)
+def check(settings: Path) -> None:
+    """Check a client's settings, and say what a round costs and how many are left.
+
+    Example: tpmdp flower check hospital.toml
+    """
+    from tpmdp.flower.client_settings import read_own
+    from tpmdp.ledger import rounded_down, rounded_up
+
+    own = read_own(settings)
+    with own.open_ledger() as ledger:
+        spent = ledger.spent()
+        ready = own.is_ready(ledger)
+    who = "anybody the server names" if own.peers is None else f"known peers only ({len(own.peers)})"
+    click.echo(f"{own.name}: epsilon {own.epsilon:g} at delta {own.delta:g} over {own.rounds} rounds, with {who}")
+    click.echo(
+        f"a round costs at most epsilon {rounded_up(own.round_epsilon)} on its own; "
+        f"{own.threshold} may collude, the server among them"
+    )
+    left = "there is room for more rounds" if ready else "there is no room for a further round"
+    click.echo(f"spent so far: epsilon {rounded_up(spent.epsilon)}; left: {rounded_down(spent.left)}; {left}")
+
+
+@flower.command()
+@click.option("--out", default="server.key", show_default=True, type=_FILE, help="Where to write the key file.")
+def server(out: Path) -> None:
+    """Make the server's key, and print its line for the peers file.
+
+    Example: tpmdp flower server >> peers.toml
+    """
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    from tpmdp.flower.rounds import SERVER
+    from tpmdp.study.identity import public_text, write_key
+
+    identity = Ed25519PrivateKey.generate()
+    write_key(out, identity)
+    click.echo(f"wrote {out}; keep it secret, and give it to PrivateStrategy(key=tpmdp.read_key(...)).", err=True)
+    click.echo(f'{SERVER} = "{public_text(identity)}"')

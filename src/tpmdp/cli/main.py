@@ -1,0 +1,312 @@
+"""The command line: parse, call, print. Heavy imports wait until a command runs, so that --help is quick.
+
+Exit codes: 0 done; 1 a plan or query does not keep what it claims; 2 bad input or output, or refused; 3 the deadline
+passed or a party was lost; 130 interrupted; 141 closed pipe; 143 told to stop.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import sys
+import warnings
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import click
+
+from tpmdp._util.progress import note_interrupt, was_interrupted
+from tpmdp._version import __version__
+from tpmdp.cli.experiment import experiment
+from tpmdp.cli.flower import flower
+from tpmdp.cli.ledger import ledger
+from tpmdp.cli.output import print_with
+from tpmdp.cli.query import check_query, query
+from tpmdp.cli.relay import relay
+from tpmdp.cli.study import join, keygen, run, terms
+from tpmdp.errors import CertificateError, DeadlineError, InputError, TpmdpError, shown
+
+if TYPE_CHECKING:
+    from tpmdp.planning.parties_file import Parties
+    from tpmdp.report.plan import PlanReport
+    from tpmdp.spec import Spec
+
+_FILE: Final = click.Path(path_type=Path, readable=False)  # our own reader words the errors
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, message="tpmdp %(version)s")
+def cli() -> None:
+    """Threshold Personalized Multi-party Differential Privacy.
+
+    Turn every party's privacy budget, a collusion threshold and a set of receivers into the noise plan of least total
+    noise, with a proof that it is private and optimal; then run it among the parties and keep account of what each
+    has spent.
+    """
+
+
+for _command in (keygen, run, join, terms, query, check_query, experiment, relay, ledger, flower):
+    cli.add_command(_command)
+
+
+@cli.command()
+@click.argument("parties", type=_FILE)
+@click.option("--threshold", "-t", help="How many parties may collude. Default: what the file says.")
+@click.option("--receivers", "-r", help="Who learns the answer: names a,b or all or none. Default: what the file says.")
+@click.option("--tolerate", type=int, default=0, help="How many parties may drop out; shows what that costs in noise.")
+@click.option(
+    "--weighting",
+    type=click.Choice(("equal", "balanced", "own")),
+    help="How much each party counts. Default: equal, or own if the file has weights.",
+)
+@click.option(
+    "--spread", type=float, help="Standard deviation of parties' averages, for weights. Default: half the range."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+@click.option("--out", type=_FILE, help="Write the plan and its certificate here (plan.json).")
+@click.option("--plot", type=_FILE, help="Draw noise and error here (.png or .svg).")
+def plan(
+    parties: Path,
+    threshold: str | None,
+    receivers: str | None,
+    tolerate: int,
+    weighting: str | None,
+    spread: float | None,
+    as_json: bool,
+    out: Path | None,
+    plot: Path | None,
+) -> None:
+    """Plan the noise for the PARTIES in a .csv, .parquet or .toml file.
+
+    Columns: name, epsilon, delta, and optional ones: sensitivity (default 1), threshold (one a party), weight (of your
+    own, 0 to 1) and records (default 1; a party's weight holds for each).
+
+    Example: tpmdp plan parties.csv --threshold 2 --receivers bank,city --out plan.json --plot plan.png
+    """
+    from tpmdp._util.progress import stage
+    from tpmdp.planning.parties_file import read_parties
+
+    _check_outputs(parties, out, plot)
+    with stage("reading parties") as report_progress:
+        found = read_parties(parties, report_progress)
+    asked = found.spec(_threshold(threshold, found), _receivers(receivers, found))
+    spec = _tolerant(asked, tolerate)
+    from tpmdp.planning.plan import plan as make_plan
+    from tpmdp.report.plan import PlanReport, dropout_costs, plan_json, print_plan
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the report says it louder
+        with stage("planning") as report_progress:
+            weights = _weighting(weighting, found)
+            result = make_plan(spec, report_progress, weighting=weights, spread=spread, records=found.records)
+    with stage("computing protection and baselines"):
+        report = PlanReport.of(result)
+    with stage("writing"):
+        _write(report, out, plot)
+    if as_json:
+        if result.no_noise_reason:
+            click.echo(f"tpmdp: no noise is added: {result.no_noise_reason}", err=True)
+        more = {"tolerate": tolerate, "cost_of_dropouts": dropout_costs(report, tolerate)} if tolerate else {}
+        click.echo(json.dumps({**plan_json(report), **more}, allow_nan=False))
+        return
+    print_with(lambda console: print_plan(report, console, tolerate))
+    for path in (out, plot):
+        if path is not None:
+            click.echo(f"wrote {path}")
+
+
+@cli.command()
+@click.argument("plan_file", metavar="PLAN.JSON", type=_FILE)
+@click.option("--party", "names", multiple=True, help="Show this party's budget; may be given more than once.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+def verify(plan_file: Path, names: tuple[str, ...], as_json: bool) -> None:
+    """Check somebody else's plan: prove in exact arithmetic that it is private and optimal.
+
+    Uses neither planner, calibration nor solver. Exit code 0: proved; 1: it does not hold, and which inequality fails.
+    """
+    from tpmdp._util.progress import stage
+    from tpmdp.planning.plan_file import read_plan
+    from tpmdp.report.plan import print_verdict, verdict_json
+
+    with stage("reading the plan"):
+        spec, certificate = read_plan(plan_file)
+    with stage("checking the certificate") as report_progress:
+        verdict = certificate.check(spec, report_progress)
+    if as_json:
+        click.echo(json.dumps(verdict_json(spec, certificate, verdict, names), allow_nan=False))
+        return
+    print_with(lambda console: print_verdict(spec, certificate, verdict, names, console))
+
+
+def _check_outputs(parties: Path, out: Path | None, plot: Path | None) -> None:
+    """Refuse bad output paths before any work is done."""
+    from tpmdp._util.files import check_output
+
+    if plot is not None and plot.suffix.lower() not in (".png", ".svg"):
+        raise InputError("--plot", str(plot), "must end in .png or .svg", "rename the picture")
+    taken = {os.path.realpath(parties): "the file of parties"}
+    for option, path in (("--out", out), ("--plot", plot)):
+        if path is not None:
+            check_output(path)
+            real = os.path.realpath(path)
+            if real in taken:
+                raise InputError(option, str(path), f"is the same file as {taken[real]}", "choose another name")
+            taken[real] = option
+
+
+def _write(report: PlanReport, out: Path | None, plot: Path | None) -> None:
+    """Write both files or neither."""
+    from tpmdp._util.files import replacing
+    from tpmdp.planning.plan_file import write_plan
+    from tpmdp.report.plot_plan import FORMATS, draw_plan
+
+    with ExitStack() as stack:
+        if plot is not None:
+            draw_plan(report, stack.enter_context(replacing(plot)), FORMATS[plot.suffix.lower()])
+        if out is not None:
+            write_plan(report.plan, out)
+
+
+def _threshold(option: str | None, found: Parties) -> Any:
+    if option is None:
+        if found.threshold is None:
+            raise InputError("--threshold", "(none)", "is missing", "say how many parties may collude, such as 2")
+        return found.threshold
+    if found.threshold is not None:
+        click.echo(f"tpmdp: --threshold {option} replaces what the file says", err=True)
+    try:
+        if "_" in option:
+            raise ValueError
+        return float(option)
+    except ValueError:
+        remedy = "give how many parties may collude, such as 2"
+        raise InputError("threshold", option, "is not a number", remedy) from None
+
+
+def _tolerant(spec: Spec, tolerate: int) -> Spec:
+    """Planned for colluders and for those who drop out: the noise of both is missing."""
+    if tolerate == 0:
+        return spec
+    if tolerate < 0:
+        raise InputError("--tolerate", tolerate, "must be 0 or more", "say how many parties may drop out")
+    if not isinstance(spec.threshold, int) or spec.threshold == 0:
+        rule = "needs one threshold for all, of at least 1"
+        raise InputError("--tolerate", tolerate, rule, "set --threshold, or leave it out")
+    if spec.threshold + tolerate >= spec.count:
+        rule = f"plus threshold ({spec.threshold}) must be less than the number of parties ({spec.count})"
+        raise InputError("--tolerate", tolerate, rule, "lower one of them")
+    return spec.replace(threshold=spec.threshold + tolerate)
+
+
+def _weighting(option: str | None, found: Parties) -> Any:
+    if option == "own" and found.weights is None:
+        raise InputError("--weighting", "own", "needs weights, and the file has none", "add a column weight, 0 to 1")
+    if option in (None, "own") and found.weights is not None:
+        return found.weights
+    if found.weights is not None:
+        click.echo(f"tpmdp: --weighting {option} replaces the weights in the file", err=True)
+    return option or "equal"
+
+
+def _receivers(option: str | None, found: Parties) -> Any:
+    if option is None:
+        if found.receivers is None:
+            raise InputError("--receivers", "(none)", "is missing", "list names a,b or use all or none")
+        return found.receivers
+    if option in ("all", "none"):
+        return "all" if option == "all" else []
+    if option in found.names:  # also a name with a comma in it
+        return [option]
+    listed = [name.strip() for name in option.split(",")]
+    if not all(listed):
+        raise InputError("receivers", option, "has a blank name", "list names a,b or use all or none")
+    return listed
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line; every error a user can cause is one line on standard error, never a traceback."""
+    _prepare_streams()
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        with suppress(ValueError):  # not the main thread
+            signal.signal(signal.SIGINT, note_interrupt)
+            sys.unraisablehook = _tell_unless_interrupted
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                signal.signal(number, _stop)
+    try:
+        # Not cli.main(): it turns a closed pipe into exit code 1, which here means "not valid".
+        with cli.make_context("tpmdp", sys.argv[1:] if arguments is None else arguments) as context:
+            cli.invoke(context)
+        sys.stdout.flush()
+    except click.exceptions.Exit as leave:
+        _quit(leave.exit_code)
+    except CertificateError as error:
+        _fail(f"not valid: {error}", 1)
+    except DeadlineError as error:
+        _fail(str(error), 3)
+    except TpmdpError as error:
+        lost = getattr(error, "culprit", None) is not None  # a party we were connected to
+        _fail(str(error), 3 if lost else 2)
+    except click.exceptions.NoArgsIsHelpError as error:
+        _fail(error.format_message(), 2, one_line=False)
+    except click.ClickException as error:
+        where = "tpmdp" if getattr(error, "ctx", None) is None else error.ctx.command_path  # type: ignore[attr-defined]
+        _fail(f"{error.format_message().rstrip('.')}. See {where} --help.", 2)
+    except (click.Abort, KeyboardInterrupt):
+        _fail("interrupted", 130)
+    except _Stopped as stopped:
+        _quit(128 + stopped.args[0])
+    except BrokenPipeError:
+        _quit(141)  # the reader of our output went away; there is nobody to tell
+    except OSError as error:
+        reason = error.strerror or error
+        if error.filename is None:
+            _fail(f"standard output cannot be written ({reason}): check the disk", 2)
+        _fail(f"{shown(str(error.filename), 300)} cannot be used ({reason}): check the disk and the rights", 2)
+    if was_interrupted():
+        _fail("interrupted", 130)
+    _quit(0)
+
+
+class _Stopped(BaseException):
+    """Told to stop by a signal: clean up and go."""
+
+
+def _stop(number: int, frame: object) -> NoReturn:
+    del frame
+    raise _Stopped(number)
+
+
+def _prepare_streams() -> None:
+    """Closed streams become silent ones, and names the terminal cannot show become question marks, not errors."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def _tell_unless_interrupted(trouble: sys.UnraisableHookArgs) -> None:
+    """Ctrl-C in a callback that cannot raise is remembered (`was_interrupted`), and no reason for a traceback."""
+    if not isinstance(trouble.exc_value, KeyboardInterrupt):
+        sys.__unraisablehook__(trouble)
+
+
+def _fail(message: str, code: int, one_line: bool = True) -> NoReturn:
+    with suppress(OSError):
+        click.echo("tpmdp: " + " ".join(message.split()) if one_line else message, err=True)
+    _quit(code)
+
+
+def _quit(code: int) -> NoReturn:
+    """Exit with this code whatever becomes of output still buffered."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            with suppress(OSError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    sys.exit(code)

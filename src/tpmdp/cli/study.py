@@ -1,0 +1,289 @@
+"""`tpmdp keygen`, `terms`, `join` and `run`: identities and studies on the command line."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from tpmdp._util.lifeline import end_with_stdin as hold_lifeline
+from tpmdp.cli.options import lifeline_option
+from tpmdp.cli.query import queries_option
+from tpmdp.errors import InputError
+
+if TYPE_CHECKING:
+    from tpmdp.protocol.terms import Terms
+    from tpmdp.study.model import Study
+    from tpmdp.study.release import PartyRelease
+
+_FILE: Final = click.Path(path_type=Path, readable=False)  # our own reader words the errors
+_SUFFIX: Final = ".key"
+_TERMS_MAX: Final = 64 << 20
+
+
+@click.command()
+@click.argument("name")
+@click.option("--out", type=_FILE, help="Where to write the key file. Default: NAME.key.")
+def keygen(name: str, out: Path | None) -> None:
+    """Make a key for the party NAME, and print the line for the study file.
+
+    The key file is secret and can only be read by you. Give the printed line to whoever writes the study.
+    """
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    from tpmdp.study.identity import check_name, public_text, write_key
+
+    checked = check_name("NAME", name)
+    path = out if out is not None else Path(checked + _SUFFIX)
+    identity = Ed25519PrivateKey.generate()
+    write_key(path, identity)
+    click.echo(f"wrote {path}; keep it secret. For the study file:", err=True)
+    click.echo(f'public_key = "{public_text(identity)}"')
+
+
+@click.command()
+@click.argument("study_file", metavar="STUDY", type=_FILE)
+@click.option("--as", "name", required=True, help="Which party of the study you are.")
+@click.option("--key", "key_file", required=True, type=_FILE, help="Your key file, from tpmdp keygen.")
+@click.option(
+    "--data", "data_file", type=_FILE, help="Your records: a .csv or .parquet file, or a .toml that says where."
+)
+@click.option("--relay", "url", help="Address of the relay, such as https://relay.example.org. Not for mpyc studies.")
+@click.option("--listen", help="Wait for other parties here instead (host:port; mpyc studies only).")
+@click.option("--ledger", "ledger_file", type=_FILE, help="Your ledger. Default: beside the key file, NAME.ledger.")
+@click.option("--session", type=int, help="Number of the session. Default: what the study says.")
+@click.option("--deadline", help="Stop waiting then: 90s, 10m, 2h or a date and time. Default: what the study says.")
+@click.option("--terms", "terms_file", type=_FILE, help="Sign this plan, from tpmdp terms, if it keeps your budget.")
+@queries_option
+@click.option("--ca", "authority", type=_FILE, help="Certificate to trust for the relay, if it is not a public one.")
+@click.option("--plain-http", is_flag=True, help="Do without TLS to a relay on another machine.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines: one for each step, then the outcome.")
+@lifeline_option
+def join(
+    study_file: Path,
+    name: str,
+    key_file: Path,
+    data_file: Path | None,
+    url: str | None,
+    listen: str | None,
+    ledger_file: Path | None,
+    session: int | None,
+    deadline: str | None,
+    terms_file: Path | None,
+    queries_file: Path | None,
+    authority: Path | None,
+    plain_http: bool,
+    as_json: bool,
+    end_with_stdin: bool,
+) -> None:
+    """Take part in a STUDY as one party.
+
+    Your ledger is charged before anything leaves. A session that was interrupted is resumed by the same command.
+
+    Exit codes: 0 done; 2 refused or bad input; 3 the deadline passed or a party was lost, and who.
+    """
+    from tpmdp.data.source import read_table
+    from tpmdp.engines.relay.client import check_url
+    from tpmdp.report.release import uncounted_text
+    from tpmdp.study.identity import read_key
+    from tpmdp.study.join import join as take_part
+    from tpmdp.study.release import check_ready, open_or_create_ledger, plain_release
+
+    if end_with_stdin:
+        hold_lifeline()
+    study = _read_study(study_file, session, deadline, queries_file)
+    records = study.members[study.index(name)].records
+    identity = read_key(key_file)
+    relay = None if url is None else check_url(url, plain_http)
+    if not records and data_file is not None:
+        rule = f"is given, but the study says that {name} has no records"
+        raise InputError("--data", str(data_file), rule, "correct records in the study, or leave it out")
+    if records and data_file is None:
+        raise InputError("--data", "(none)", f"is missing for a party with {records} records", "name your file")
+    table = read_table(data_file, study.columns_of(name)) if records and data_file is not None else {}
+    path = ledger_file if ledger_file is not None else key_file.with_name(f"{name}.ledger")
+    given = read_terms(terms_file) if terms_file is not None else None
+    terms = check_ready(study, name, identity, table, given)
+    for text in uncounted_text(study, name, table):
+        click.echo(f"tpmdp: {text}", err=True)
+    new = not path.exists()
+    with open_or_create_ledger(path, study, name) as ledger:
+        if new:
+            limit = ledger.spent()
+            text = f"made a new ledger {path}: at most epsilon {limit.limit_epsilon:g} at delta {limit.limit_delta:g}"
+            click.echo(f"tpmdp: {text}", err=True)
+        told = take_part(
+            study,
+            name,
+            identity,
+            table,
+            ledger,
+            relay,
+            certificate_authority=authority,
+            watch=_watch(as_json),
+            on_trouble=lambda problem: click.echo(
+                f"tpmdp: cannot use {relay} now ({problem}); trying until the deadline", err=True
+            ),
+            terms=terms,
+            listen=listen,
+            on_step=_step(as_json),
+        )
+    if as_json:
+        click.echo(json.dumps({"outcome": plain_release(told)}, allow_nan=False))
+        return
+    from tpmdp.cli.output import print_with
+    from tpmdp.report.release import print_releases
+
+    print_with(lambda console: print_releases(study, [told], console))
+
+
+@click.command()
+@click.argument("study_file", metavar="STUDY", type=_FILE)
+@click.option("--session", type=int, help="Number of the session. Default: what the study says.")
+@click.option("--out", type=_FILE, required=True, help="Where to write the terms.")
+@queries_option
+def terms(study_file: Path, session: int | None, out: Path, queries_file: Path | None) -> None:
+    """Write what all parties of a STUDY sign, the noise plan included, to a file for tpmdp join --terms.
+
+    Only needed where parties compute different plans, for instance with different versions of libraries.
+    """
+    from tpmdp._util.files import replacing
+
+    text = _read_study(study_file, session, None, queries_file).terms().canonical()
+    with replacing(out) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    click.echo(f"wrote {out}")
+
+
+def read_terms(path: Path) -> Terms:
+    """Terms from a file, whoever made it."""
+    from tpmdp._util.files import readable
+    from tpmdp.errors import FileError
+    from tpmdp.protocol.terms import Terms
+
+    with readable(path, _TERMS_MAX):
+        data = path.read_bytes()
+    try:
+        return Terms.parse(data.decode("utf-8"))
+    except (UnicodeDecodeError, InputError):
+        raise FileError(path, "holds no terms of a session", "make it with tpmdp terms STUDY --out FILE") from None
+
+
+def _read_study(path: Path, session: int | None, deadline: str | None, queries_file: Path | None) -> Study:
+    from tpmdp.queries.custom import load_queries
+    from tpmdp.study.file import parse_deadline
+    from tpmdp.study.model import Study
+
+    study = Study.read(path, load_queries(queries_file))
+    if session is not None:
+        study = study.with_session(session)
+    if deadline is not None:
+        study = dataclasses.replace(study, deadline=parse_deadline(deadline))
+    return study
+
+
+def _step(as_json: bool) -> Callable[[str], None]:
+    """Tell a step of a computation on shares, as `_watch` does those of a sum."""
+
+    def tell(step: str) -> None:
+        if as_json:
+            click.echo(json.dumps({"step": step, "attempt": 1, "sent": 0, "waiting_for": []}))
+        elif sys.stderr.isatty():
+            click.echo(step, err=True)
+
+    return tell
+
+
+def _watch(as_json: bool) -> Callable[..., None]:
+    """Tell each new step once: as JSON for a program, or on standard error for a person at a terminal."""
+    last: list[tuple[str, int]] = []
+
+    def watch(party: Any, sent: int) -> None:
+        state = (party.step, party.attempt)
+        if last == [state]:
+            return
+        last[:] = [state]
+        waiting = [party.terms.spec.name(other) for other in party.waiting_for()]
+        if as_json:
+            line = {"step": party.step, "attempt": party.attempt, "sent": sent, "waiting_for": waiting[:20]}
+            click.echo(json.dumps(line))
+        elif sys.stderr.isatty():
+            text = f"{party.step}: waiting for {', '.join(waiting[:5])}" if waiting else party.step
+            click.echo(text, err=True)
+
+    return watch
+
+
+@click.command()
+@click.argument("study_file", metavar="STUDY", type=_FILE)
+@click.option(
+    "--data", "data_folder", type=_FILE, help="Folder with NAME.csv, .parquet or .toml. Default: the study's."
+)
+@click.option(
+    "--state", "state_folder", type=_FILE, help="Folder for keys, ledgers and the relay. Default: tpmdp-state."
+)
+@click.option("--session", type=int, help="Number of the session. Default: what the study says.")
+@click.option("--deadline", help="Stop waiting then. Default: what the study says.")
+@queries_option
+@click.option("--plot", type=_FILE, help="Draw the answers with error bars here (.png or .svg).")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+def run(
+    study_file: Path,
+    data_folder: Path | None,
+    state_folder: Path | None,
+    session: int | None,
+    deadline: str | None,
+    queries_file: Path | None,
+    plot: Path | None,
+    as_json: bool,
+) -> None:
+    """Run a whole STUDY on this machine: a relay and every party as a process of its own.
+
+    Keys that the study lacks are made. Ledgers and keys stay in the state folder; the same session again costs
+    nothing and tells the same answer, --session 2 is a new one.
+    """
+    from tpmdp.study.local_run import run_study
+    from tpmdp.study.release import plain_release
+
+    study = _read_study(study_file, session, deadline, queries_file)
+    if plot is not None:
+        from tpmdp._util.files import check_output
+
+        if plot.suffix.lower() not in (".png", ".svg"):
+            raise InputError("--plot", str(plot), "must end in .png or .svg", "rename the picture")
+        check_output(plot)
+    folder = data_folder if data_folder is not None else study_file.parent
+    state = state_folder if state_folder is not None else Path("tpmdp-state")
+
+    def warn(party: str, query: str) -> None:
+        text = f"none of the records of {party} counts for {query}: look at the spelling of categories and conditions"
+        click.echo(f"tpmdp: {text}", err=True)
+
+    told = run_study(study, folder, state, queries_file, warn)
+    if plot is not None:
+        _draw(study, told, plot)
+    if as_json:
+        weights = dict(zip(study.party_records, study.weights.each.tolist(), strict=True))
+        more = {} if study.weights.are_equal else {"weights": weights}
+        click.echo(json.dumps({"parties": [plain_release(one) for one in told], **more}, allow_nan=False))
+        return
+    from tpmdp.cli.output import print_with
+    from tpmdp.report.release import print_releases
+
+    print_with(lambda console: print_releases(study, told, console))
+    if plot is not None:
+        click.echo(f"wrote {plot}")
+
+
+def _draw(study: Study, told: list[PartyRelease], path: Path) -> None:
+    from tpmdp._util.files import replacing
+    from tpmdp.report.plot_release import draw_answers
+
+    answers = next(one.answers for one in told if one.answers is not None)
+    with replacing(path) as temporary:
+        draw_answers(study, answers, temporary, path.suffix.lower().removeprefix("."))

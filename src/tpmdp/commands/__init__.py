@@ -1,1 +1,0 @@
-"""Groups of commands of the command line, one module each."""

@@ -1,1 +1,0 @@
-"""The protocol inside Flower: messages of parties carried by Flower messages. Needs `pip install tpmdp[flower]`."""

@@ -1,0 +1,1 @@
+"""The paper's sentences, held against what was measured."""

@@ -1,0 +1,1 @@
+"""The Gaussian mechanism of one party: its delta, its calibration, its composition."""

@@ -1,0 +1,355 @@
+"""Plans for people and machines: tables and JSON. Everything shown is computed elsewhere; here it is only laid out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from tpmdp._util.arrays import FloatArray
+from tpmdp.errors import InputError
+from tpmdp.planning.baselines import Baseline, planning_baselines, totals_by_threshold
+from tpmdp.planning.certificate import Certificate, Verdict
+from tpmdp.planning.plan import Plan, Protection, needs, no_noise_reason
+from tpmdp.planning.weights import Weights
+from tpmdp.report.numbers import keep_numbers, number, plain_number, plural, short_name
+from tpmdp.report.weights import Choice, choices, choices_json, weights_table
+from tpmdp.spec import Spec
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+ROWS_MAX: Final = 40  # longer tables show the strictest and the most liberal parties only
+_WIDE: Final = 110  # columns of a terminal from which the worst coalition fits in
+
+
+@dataclass(frozen=True, eq=False)
+class PlanReport:
+    """A plan with what people ask about it: the protection it gives and the baselines beside it."""
+
+    plan: Plan
+    protection: Protection
+    baselines: list[Baseline]
+    choices: list[Choice]
+    plain_need: FloatArray
+    """Needs without weights."""
+
+    @classmethod
+    def of(cls, plan: Plan) -> PlanReport:
+        """Compute protection and baselines for the plan.
+
+        >>> import tpmdp
+        >>> report = PlanReport.of(tpmdp.plan(tpmdp.Spec(epsilon=[1, 2], delta=1e-6, threshold=1)))
+        >>> [baseline.name for baseline in report.baselines]
+        ['TMDP', 'non-threshold', 'trusted curator']
+        """
+        spec = plan.spec
+        # TMDP has one threshold for all: under personal thresholds that is the largest.
+        threshold = spec.threshold if isinstance(spec.threshold, int) else int(spec.threshold.max())
+        plain = plan.need if (plan.weights.each == 1).all() else needs(spec)
+        baselines = planning_baselines(plain, threshold, spec.receivers)
+        return cls(plan, plan.protection(), baselines, choices(plan), plain)
+
+
+def headline(spec: Spec) -> str:
+    """Parties, threshold and receivers in a few words.
+
+    >>> headline(Spec(epsilon=[1, 2], delta=0.1, threshold=1))
+    '2 parties, threshold 1, 2 receivers'
+    """
+    threshold = f"threshold {spec.threshold}" if isinstance(spec.threshold, int) else "personal thresholds"
+    return f"{plural(spec.count, 'party', 'parties')}, {threshold}, {plural(spec.receiver_count, 'receiver')}"
+
+
+def _print_no_noise(reason: str | None, console: Console) -> None:
+    if reason:
+        console.print(f"[bold red]NO NOISE IS ADDED[/]: {reason}.")
+
+
+def _budget_columns(spec: Spec, fixed: bool) -> list[tuple[str, Any]]:
+    """Headings and values of the budget; columns with one value for all are left to `_common` unless `fixed`."""
+    columns: list[tuple[str, Any]] = [("epsilon", spec.epsilon)]
+    columns += [
+        (field, values)
+        for field, values in (("delta", spec.delta), ("sensi-\ntivity", spec.sensitivity))
+        if fixed or (values != values[0]).any()
+    ]
+    if not isinstance(spec.threshold, int):
+        columns.append(("thres-\nhold", spec.threshold))
+    return columns
+
+
+def _common(spec: Spec) -> str:
+    """What all parties share, for the line under the table."""
+    fields = (("delta", spec.delta), ("sensitivity", spec.sensitivity))
+    same = [f"{field} {number(float(values[0]))}" for field, values in fields if (values == values[0]).all()]
+    return f"For all parties: {', '.join(same)}.\n" if same else ""
+
+
+def _new_table(title: str, spec: Spec, fixed: bool) -> tuple[Table, list[Any]]:
+    """A table with the columns party, receives and budget, and the values of the budget columns."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(title=title, box=SIMPLE_HEAD, title_justify="left", caption_justify="left", padding=(0, 1))
+    table.add_column("party", overflow="fold", min_width=8)
+    table.add_column("recei-\nves", min_width=6)
+    columns = _budget_columns(spec, fixed)
+    for heading, _ in columns:
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table, [values for _, values in columns]
+
+
+def _shown_rows(plan: Plan) -> tuple[list[int], int]:
+    """The parties to list and how many are left out in the middle: the strictest and the most liberal."""
+    count = plan.spec.count
+    if count <= ROWS_MAX:
+        return list(range(count)), 0
+    half = ROWS_MAX // 4
+    order = np.argsort(-plan.need, kind="stable")
+    return [*order[:half].tolist(), *order[-half:].tolist()], count - 2 * half
+
+
+def _coalition_text(report: PlanReport, party: int) -> str:
+    spec = report.plan.spec
+    members = report.protection.coalition(party).tolist()
+    if not members:
+        return "nobody can attack"
+    named = [short_name(spec, member, 18) for member in members[:2]]
+    return ", ".join(named) + (f" and {len(members) - 2} more" if len(members) > 2 else "")
+
+
+def plan_table(report: PlanReport, width: int = 140) -> Table:
+    """One row a party: budget, need, own noise, real protection and, where there is room, who would have to collude."""
+    from rich.markup import escape
+
+    plan, spec, protection = report.plan, report.plan.spec, report.protection
+    table, budget = _new_table("Noise plan", spec, fixed=False)
+    weights = plan.weights
+    if not weights.are_equal:
+        table.add_column("weight", justify="right", no_wrap=True)
+        budget.append(weights.each)
+    for heading in ("need", "own\nnoise", "real\nepsilon", "slack"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    if width >= _WIDE:
+        table.add_column("if these\ncollude", overflow="fold")
+    rows, hidden = _shown_rows(plan)
+    for place, party in enumerate(rows):
+        if hidden and place == len(rows) // 2:
+            table.add_row(f"... {hidden} more")
+        slack = protection.slack[party]
+        cells = [
+            escape(short_name(spec, party)),
+            "yes" if spec.receivers[party] else "",
+            *(number(values[party]) for values in budget),
+            number(plan.need[party]),
+            number(plan.variance[party]),
+            number(protection.epsilon[party]),
+            "-" if math.isinf(slack) else f"{slack:.3g}x",
+        ]
+        table.add_row(*cells, *([escape(_coalition_text(report, party))] if width >= _WIDE else []))
+    keep_numbers(table).caption = (
+        f"{_common(spec)}need: variance the budget asks for{'' if weights.are_equal else ' at this weight'}. "
+        "own noise: variance the party adds.\n"
+        "real epsilon: what it gets against the worst coalition. slack: honest noise over need."
+    )
+    return table
+
+
+def error_table(report: PlanReport) -> Table:
+    """Total noise and expected error of this plan beside the baselines."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    plan = report.plan
+    table = Table(title="Noise in the answer", box=SIMPLE_HEAD, title_justify="left")
+    table.add_column("mechanism", overflow="fold")
+    error = "expected\nerror (RMSE)" if plan.weights.are_equal else "its standard\ndeviation"
+    for heading in ("total\nvariance", error, "relative"):
+        table.add_column(heading, justify="right")
+    table.add_column("assumes")
+    threshold = plan.spec.threshold
+    assumes = f"at most {threshold} collude" if isinstance(threshold, int) else "personal thresholds"
+    own = plan.standard_deviation
+    answer = plan.total_variance * plan.weights.scale**2
+    for row in (Baseline("this plan", assumes, answer), *report.baselines):
+        relative = f"{row.standard_deviation / own:.3g}x" if own else "-"
+        table.add_row(row.name, number(row.total_variance), number(row.standard_deviation), relative, row.meaning)
+    return keep_numbers(table)
+
+
+_DROPOUTS: Final = (0, 1, 2, 3, 5, 10, 20, 50, 100)  # shown in the table of costs
+
+
+def dropout_costs(report: PlanReport, tolerate: int) -> dict[int, float]:
+    """Noise in the answer (standard deviation) for other numbers of parties that may drop out, without weights.
+
+    >>> import tpmdp
+    >>> report = PlanReport.of(tpmdp.plan(tpmdp.Spec(epsilon=[1, 1, 1, 1], delta=1e-6, threshold=3)))
+    >>> {count: round(noise, 2) for count, noise in dropout_costs(report, 2).items()}
+    {0: 4.88, 1: 5.97, 2: 8.45}
+    """
+    spec = report.plan.spec
+    assert isinstance(spec.threshold, int)
+    colluders = spec.threshold - tolerate
+    shown = [count for count in sorted({*_DROPOUTS, tolerate}) if colluders + count < spec.count]
+    totals = totals_by_threshold(report.plain_need, [colluders + count for count in shown], spec.receivers)
+    return dict(zip(shown, np.sqrt(totals).tolist(), strict=True))
+
+
+def dropout_table(report: PlanReport, tolerate: int) -> Table:
+    """What it costs in noise that parties may drop out."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    costs = dropout_costs(report, tolerate)
+    table = Table(title="What drop-outs cost", box=SIMPLE_HEAD, title_justify="left", caption_justify="left")
+    for heading in ("may\ndrop out", "planned for\nthreshold", "noise in\nthe answer", "against\nnone"):
+        table.add_column(heading, justify="right")
+    colluders = int(report.plan.spec.threshold) - tolerate
+    for count, noise in costs.items():
+        mark = f"{count} (this plan)" if count == tolerate else str(count)
+        table.add_row(mark, str(colluders + count), number(noise), f"{noise / costs[0]:.3g}x" if costs[0] else "-")
+    table.caption = "The noise of who drops out is missing like that of who colludes, so the others add more."
+    return keep_numbers(table)
+
+
+def print_plan(report: PlanReport, console: Console, tolerate: int = 0) -> None:
+    """The whole report on a terminal."""
+    console.print(f"{headline(report.plan.spec)}; planned by {report.plan.case.value}")
+    if tolerate:
+        console.print(f"Of the threshold {tolerate} may drop out, the others may collude.")
+    _print_no_noise(report.plan.no_noise_reason, console)
+    console.print(plan_table(report, console.width))
+    console.print(error_table(report))
+    if report.choices:
+        console.print(weights_table(report.plan, report.choices, console.width))
+    if tolerate:
+        console.print(dropout_table(report, tolerate))
+
+
+def _chosen(spec: Spec, names: Sequence[str]) -> list[int]:
+    """The parties asked for by name; all of a short list when nobody is."""
+    if not names:
+        return list(range(min(spec.count, ROWS_MAX)))
+    index = {spec.name(party): party for party in range(spec.count)}
+    for name in names:
+        if name not in index:
+            raise InputError("--party", name, "is not in the plan", "ask who made it")
+    return [index[name] for name in names]
+
+
+def _weights_text(certificate: Certificate) -> str:
+    """What weights ask of the parties and of the receiver, and what they rest on."""
+    assert certificate.weights is not None
+    records = np.ones(len(certificate.weights)) if certificate.records is None else certificate.records
+    weights = Weights(certificate.weights, records, certificate.width, 0.0)
+    if weights.are_equal:
+        return f"Weights: all the same; the receiver multiplies the sum by {number(weights.scale)}."
+    return (
+        "Weights: the proof is for parties that multiply what they contribute by their weight; the receiver then "
+        f"multiplies the sum by {number(weights.scale)}. Right on average if weights have nothing to do with the data; "
+        f"if not, off by up to {number(weights.bias_bound)}, beside the noise."
+    )
+
+
+def print_verdict(
+    spec: Spec, certificate: Certificate, verdict: Verdict, names: Sequence[str], console: Console
+) -> None:
+    """What a check of somebody else's plan proved, and the budgets and thresholds it was proved for."""
+    from rich.markup import escape
+
+    rows = _chosen(spec, names)
+    table, budget = _new_table("Checked for these budgets", spec, fixed=True)
+    if certificate.weights is not None:
+        table.add_column("weight", justify="right", no_wrap=True)
+        budget.append(certificate.weights)
+    for heading in ("need", "own\nnoise"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for party in rows:
+        budgets = [f"{values[party]:.12g}" for values in budget]  # in full: a party compares them with its own
+        noise = [number(values[party]) for values in (certificate.need, certificate.variance)]
+        receives = "yes" if spec.receivers[party] else ""
+        table.add_row(escape(short_name(spec, party)), receives, *budgets, *noise)
+    if not names and spec.count > len(rows):
+        table.add_row(f"... {spec.count - len(rows)} more")
+    console.print(keep_numbers(table))
+    _print_no_noise(no_noise_reason(spec, certificate.variance, certificate.need), console)
+    many = (
+        f"up to {plural(spec.threshold, 'party', 'parties')}"
+        if isinstance(spec.threshold, int)
+        else "its threshold's size"
+    )
+    if certificate.weights is not None:
+        console.print(_weights_text(certificate))
+    yours = "in the table" if spec.count <= len(rows) or names else "with --party NAME"
+    console.print(
+        f"[bold green]VALID[/] for {headline(spec)}; proved in exact arithmetic:\n"
+        f"  private: each budget holds against any coalition of {many}\n"
+        f"  optimal: total variance {number(verdict.total_variance)}; "
+        f"no plan for these {'needs' if certificate.weights is None else 'needs and weights'} has less, "
+        f"up to a relative gap of {verdict.gap:.1e}\n"
+        f"Look up your own budget {yours}: the proof is for the budgets it shows."
+    )
+
+
+def _party_json(spec: Spec, party: int, **more: float) -> dict[str, Any]:
+    threshold = spec.threshold if isinstance(spec.threshold, int) else int(spec.threshold[party])
+    return {
+        "name": spec.name(party),
+        "receives": bool(spec.receivers[party]),
+        "epsilon": plain_number(spec.epsilon[party]),
+        "delta": plain_number(spec.delta[party]),
+        "sensitivity": plain_number(spec.sensitivity[party]),
+        "threshold": threshold,
+        **{key: plain_number(value) for key, value in more.items()},
+    }
+
+
+def plan_json(report: PlanReport) -> dict[str, Any]:
+    """The report as plain JSON values; infinity as "inf".
+
+    >>> import tpmdp
+    >>> report = PlanReport.of(tpmdp.plan(tpmdp.Spec(epsilon=[1, 2], delta=1e-6, threshold=1)))
+    >>> plan_json(report)["parties"][0]["receives"]
+    True
+    """
+    plan, spec, protection = report.plan, report.plan.spec, report.protection
+    columns = (plan.need, plan.variance, protection.epsilon, protection.slack, plan.weights.each)
+    parties = [
+        _party_json(spec, party, need=need, variance=variance, real_epsilon=real, slack=slack, weight=weight)
+        for party, (need, variance, real, slack, weight) in enumerate(zip(*(c.tolist() for c in columns), strict=True))
+    ]
+    if spec.count <= ROWS_MAX:
+        for party, row in enumerate(parties):
+            row["worst_coalition"] = [spec.name(int(member)) for member in protection.coalition(party)]
+    baselines = [
+        {"name": row.name, "total_variance": row.total_variance, "expected_error": row.standard_deviation}
+        for row in report.baselines
+    ]
+    return {
+        "case": plan.case.value,
+        "no_noise_reason": plan.no_noise_reason,
+        "total_variance": plan.total_variance,
+        "noise": plan.standard_deviation,
+        "expected_error": plan.expected_error,
+        "weights": choices_json(plan, report.choices),
+        "baselines": baselines,
+        "parties": parties,
+    }
+
+
+def verdict_json(spec: Spec, certificate: Certificate, verdict: Verdict, names: Sequence[str]) -> dict[str, Any]:
+    """What a check proved and for whom, as plain JSON values."""
+    columns = (certificate.need, certificate.variance)
+    each = np.ones(spec.count) if certificate.weights is None else certificate.weights
+    parties = [
+        _party_json(spec, p, need=columns[0][p], variance=columns[1][p], weight=each[p]) for p in _chosen(spec, names)
+    ]
+    reason = no_noise_reason(spec, certificate.variance, certificate.need)
+    count = {"receivers": spec.receiver_count, "no_noise_reason": reason}
+    return {"valid": True, **vars(verdict), **count, "budgets": parties}

@@ -1,0 +1,153 @@
+"""What a session gave, on a terminal: answers with error bars, receipts, charges and traffic."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tpmdp.ledger import rounded_down, rounded_up
+from tpmdp.report.numbers import number, rounded
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from tpmdp.queries.base import Answer
+    from tpmdp.study.model import Study
+    from tpmdp.study.release import PartyRelease
+
+_MEDIUM, _WIDE = 72, 92  # columns from which more is shown
+
+
+def _new_table(title: str) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    return Table(title=title, box=SIMPLE_HEAD, title_justify="left", caption_justify="left")
+
+
+def uncounted_text(study: Study, name: str, table: Any) -> list[str]:
+    """A line for each query to which none of the party's records adds anything; for that party only."""
+    records = study.members[study.index(name)].records
+    return [
+        f"none of the {records} records of {name} counts for {query}: look at the spelling of categories and conditions"
+        for query in study.uncounted(name, table)
+    ]
+
+
+def answer_table(told: Sequence[PartyRelease], width: int = 140) -> Table | None:
+    """The answers, for the receivers among these parties; None if there is none."""
+    from rich.markup import escape
+
+    receivers = [one for one in told if one.answers is not None]
+    if not receivers:
+        return None
+    names = ", ".join(one.party for one in receivers)
+    table = _new_table(escape(f"Answer for {names}"))
+    table.add_column("query", overflow="fold")
+    weighted = any(answer.always is not None for answer in receivers[0].answers or ())
+    split = ["of it\nnoise", "of it\nweights"] if weighted and width >= _WIDE else []
+    wider = ["95 % interval,\nwhatever the data"] if weighted else []
+    for heading in ["answer", "standard\nerror", *split, "95 % interval", *wider]:
+        table.add_column(heading, justify="right")
+    marks: dict[str, int] = {}
+    for answer in receivers[0].answers or ():
+        error = answer.standard_error
+        interval = _interval(answer.interval, error)
+        mark = "" if not answer.note else f" [{marks.setdefault(answer.note, len(marks) + 1)}]"
+        cells = [rounded(answer.value, error), rounded(error, error) if interval != "none" else ""]
+        if split:
+            cells += _terms(answer) if interval != "none" else ["", ""]
+        cells += [interval, *([_interval(answer.always or answer.interval, error)] if weighted else [])]
+        table.add_row(escape(answer.label + mark), *cells)
+    notes = [f"[{mark}] {note}" for note, mark in marks.items()]
+    covered = "what weights do, and the noise" if weighted else "the noise"
+    table.caption = escape(
+        "\n".join([f"Error bars cover {covered} and rounding added for privacy, not sampling.", *notes])
+    )
+    return table
+
+
+def _interval(limits: tuple[float, float], error: float) -> str:
+    low, high = limits
+    return f"{rounded(low, error)} to {rounded(high, error)}" if math.isfinite(high - low) else "none"
+
+
+def _terms(answer: Answer) -> list[str]:
+    """The two parts of a standard error: of noise, and of weights."""
+    error, noise = answer.standard_error, answer.noise
+    if noise is None:
+        return ["", ""]
+    weights = math.sqrt(max(error * error - noise * noise, 0.0)) if math.isfinite(noise) else math.inf
+    return [rounded(noise, error), rounded(weights, error)]
+
+
+def party_table(study: Study, told: Sequence[PartyRelease], width: int = 140) -> Table:
+    """What each of these parties got, was charged and sent; a narrow terminal shows less of it."""
+    from rich.markup import escape
+
+    table = _new_table("Parties")
+    table.add_column("party", overflow="fold", min_width=8)
+    table.add_column("got", no_wrap=True)
+    headings = ["charged\nepsilon", "left for\none more"]
+    if width >= _MEDIUM:
+        headings = ["offered\nepsilon", "charged\nepsilon", "spent\nin all", "left for\none more"]
+    if width >= _WIDE:
+        headings = ["offered\nepsilon", "charged\nepsilon", "at\ndelta", *headings[2:], "bytes\nsent"]
+    if not study.weights.are_equal:
+        headings.insert(0, "weight")
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for one in told:
+        member = study.members[study.index(one.party)]
+        cells = {
+            "weight": number(float(study.weights.each[study.index(one.party)])),
+            "offered\nepsilon": number(member.epsilon),
+            "charged\nepsilon": rounded_up(one.epsilon),
+            "at\ndelta": number(one.delta),
+            "spent\nin all": "-" if one.spent is None else rounded_up(one.spent),
+            "left for\none more": "-" if one.left is None else rounded_down(one.left),
+            "bytes\nsent": f"{one.bytes_sent:,}",
+        }
+        got = "receipt" if one.answers is None else "answer"
+        table.add_row(escape(one.party), got, *(cells[heading] for heading in headings))
+    table.caption = "charged: the real cost against the worst coalition. left: for one more release, by the ledger."
+    return table
+
+
+def print_releases(study: Study, told: Sequence[PartyRelease], console: Console) -> None:
+    """The outcome of a session for one party, or for all of them."""
+    from rich.markup import escape
+
+    drop = f", up to {study.tolerate} may drop out" if study.tolerate else ""
+    threshold = f"threshold {study.threshold}{drop}, protecting each {study.unit}"
+    console.print(escape(f"{study.label}: {len(study.members)} parties, {study.records} records, {threshold}"))
+    if all(one.again for one in told):
+        console.print("This session was finished before: nothing new was sent or charged.")
+        room = all(one.left is None or one.left >= one.epsilon for one in told)
+        needs = "" if room else ", which needs higher limits (tpmdp ledger limit)"
+        console.print(f"A new one: --session {study.session + 1}{needs}.")
+    if told[0].missing:
+        lost = [study.members[study.index(name)] for name in told[0].missing]
+        names = ", ".join(one.name for one in lost)
+        console.print(
+            escape(f"Dropped out: {names}. Their {sum(one.records for one in lost)} records are not counted.")
+        )
+    table = answer_table(told, console.width)
+    if table is not None:
+        console.print(table)
+        if told[0].assumes:
+            console.print(escape(f"Assumed: {told[0].assumes}."))
+    console.print()
+    console.print(party_table(study, told, console.width))
+    console.print(escape(f"Guarantee: {told[0].guarantee}."))
+    if len(study.receivers) < len(study.members):
+        only = ", ".join(study.receivers)
+        learn = "learns" if len(study.receivers) == 1 else "learn"
+        console.print(
+            escape(f'The charges assume that only {only} {learn} the answer. To publish it: receivers = "all".')
+        )
+    for one in told:
+        if one.note:
+            console.print(escape(f"{one.party}: {one.note}"))

@@ -1,0 +1,270 @@
+"""The study as a file: from TOML to the fields of a study, and back. Complaints name key, value, rule and remedy."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from tpmdp._util import fields as read
+from tpmdp.errors import InputError
+from tpmdp.protocol.terms import GUARANTEES
+from tpmdp.queries.catalogue import Kinds, make_query
+from tpmdp.queries.condition import parse_condition
+from tpmdp.queries.ranges import Range
+from tpmdp.spec import Party
+from tpmdp.study.identity import check_name, parse_public, public_key_text
+
+UNITS: Final = ("record", "party")
+RECORDS_MAX: Final = 1 << 40
+SESSION_MAX: Final = 1_000_000
+_DURATION: Final = re.compile(r"(\d{1,6})([smhd])", re.ASCII)
+_LABEL: Final = "[A-Za-z0-9-]{1,63}"
+_HOST: Final = rf"(?=[^:]{{1,253}}:){_LABEL}(?:\.{_LABEL})*\.?"
+_ADDRESS: Final = re.compile(rf"(\[[0-9A-Fa-f:.]+\]|{_HOST}):(\d{{1,5}})", re.ASCII)
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_TOP: Final = ("name", "threshold", "receivers", "parties", "queries")
+_TOP_OPTIONAL: Final = (
+    *("session", "unit", "guarantee", "deadline", "epsilon", "delta", "where"),
+    *("weighting", "spread", "tolerate", "patience"),
+)
+WEIGHTINGS: Final = ("equal", "balanced", "own")
+SPREAD_MIN: Final = 1e-6
+
+
+def parse_fields(document: Mapping[str, Any], kinds: Kinds) -> dict[str, Any]:
+    """The fields of a study from plain values, such as a parsed TOML file.
+
+    >>> from tpmdp.queries.catalogue import KINDS
+    >>> parties = [{"name": "bank", "epsilon": 1, "records": 9}, {"name": "lab", "epsilon": 2, "records": 5}]
+    >>> query = {"name": "old", "kind": "count", "column": "age", "at_least": 65}
+    >>> parse_fields({"name": "demo", "delta": 1e-6, "threshold": 1, "receivers": ["bank"],
+    ...               "parties": parties, "queries": [query]}, KINDS)["receivers"]
+    ('bank',)
+    """
+    read.check_keys("study", document, _TOP, _TOP_OPTIONAL)
+    entries = read.tables("parties", document["parties"])
+    members = tuple(_member(place, entry, document) for place, entry in enumerate(entries, 1))
+    names = [member.name for member in members]
+    _check_names(names)
+    return {
+        "name": read.title("name", document["name"]),
+        "session": read.whole("session", document.get("session", 1), 1, SESSION_MAX),
+        "members": members,
+        "threshold": _threshold(document["threshold"], len(members)),
+        "receivers": _receivers(document["receivers"], names),
+        "queries": _queries(document, kinds),
+        "unit": read.choice("unit", document.get("unit", "record"), UNITS),
+        "guarantee": read.choice("guarantee", document.get("guarantee", "computational"), GUARANTEES),
+        "deadline": _deadline(document.get("deadline", "10m")),
+        "weighting": _weighting(document.get("weighting"), members),
+        "spread": _spread(document.get("spread", 1.0)),
+        "tolerate": _tolerate(document, len(members)),
+        "patience": _patience(document),
+    }
+
+
+def _weighting(value: Any, members: Sequence[Party]) -> str:
+    """How parties count; own weights where parties have some."""
+    given = [member for member in members if member.weight is not None]
+    if value is None:
+        return "own" if given else "equal"
+    chosen = str(read.choice("weighting", value, WEIGHTINGS))
+    if chosen == "own" and not given:
+        raise InputError("weighting", "own", "needs weights of the parties", "give parties weight = 0.5 or such")
+    if chosen != "own" and given:
+        rule = f"does not go with weighting = {chosen}"
+        raise InputError(f"weight of {given[0].name}", given[0].weight, rule, 'remove it, or write weighting = "own"')
+    return chosen
+
+
+def _tolerate(document: Mapping[str, Any], parties: int) -> int:
+    """How many may drop out: beside colluders, and somebody must be left."""
+    value, threshold = document.get("tolerate", 0), _threshold(document["threshold"], parties)
+    count = read.whole("tolerate", value, 0, parties - 1)
+    if count and not threshold:
+        raise InputError("tolerate", count, "needs a threshold of at least 1", "set threshold, or remove it")
+    if threshold + count >= parties:
+        rule = f"plus threshold ({threshold}) must be less than the number of parties ({parties})"
+        raise InputError("tolerate", count, rule, "lower one of them")
+    return count
+
+
+def _patience(document: Mapping[str, Any]) -> float:
+    if "patience" not in document:
+        return 60.0
+    match = _DURATION.fullmatch(document["patience"]) if isinstance(document["patience"], str) else None
+    if match is None or int(match[1]) == 0:
+        rule = "must be a duration such as 30s or 5m"
+        raise InputError("patience", read.written(document["patience"]), rule, 'write patience = "1m"')
+    if not document.get("tolerate"):
+        raise InputError("patience", document["patience"], "needs tolerate", "say how many may drop out, or remove it")
+    return float(int(match[1]) * _SECONDS[match[2]])
+
+
+def _spread(value: Any) -> float:
+    share = read.number("spread", value)
+    if not SPREAD_MIN <= share <= 1:
+        rule = f"must lie in [{SPREAD_MIN:g}, 1]: how much parties' averages vary, of the most they could"
+        raise InputError("spread", share, rule, "1 is safe for any data")
+    return share
+
+
+def _check_names(names: Sequence[str]) -> None:
+    folded: dict[str, str] = {}
+    for name in names:
+        other = folded.get(name.casefold())
+        if other is not None:
+            rule = "is listed twice" if other == name else f"differs from {other} in upper and lower case only"
+            raise InputError("parties", name, rule, "give every party its own name")
+        folded[name.casefold()] = name
+    if len(names) < 2:
+        raise InputError("parties", len(names), "must be at least 2", "add parties")
+
+
+def _threshold(value: Any, parties: int) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and value >= parties:
+        rule = f"must be less than the number of parties ({parties})"
+        raise InputError("threshold", value, rule, "add parties or lower it")
+    return read.whole("threshold", value, 0, parties - 1)
+
+
+def _queries(document: Mapping[str, Any], kinds: Kinds) -> tuple[Any, ...]:
+    everywhere = None
+    if "where" in document:
+        if not isinstance(document["where"], str):
+            raise InputError("where", read.written(document["where"]), "must be text", 'write where = "age >= 18"')
+        everywhere = parse_condition("where", document["where"])
+    queries = tuple(make_query(entry, kinds, everywhere) for entry in read.tables("queries", document["queries"]))
+    titles = [query.name for query in queries]
+    twice = [name for name in titles if titles.count(name) > 1]
+    if twice:
+        raise InputError("name of a query", twice[0], "is given twice: they must have different names", "rename one")
+    return queries
+
+
+def _member(place: int, entry: dict[str, Any], document: Mapping[str, Any]) -> Party:
+    optional = ("epsilon", "delta", "public_key", "address", "weight")
+    read.check_keys(f"party {place}", entry, ("name", "records"), optional)
+    name = check_name("name of a party", entry["name"])
+    records = read.whole(f"records of {name}", entry["records"], 0, RECORDS_MAX)
+    fallback = {"epsilon": math.inf, "delta": 0.5} if records == 0 else {}  # no data, nothing to protect
+    budget = {}
+    for field in ("epsilon", "delta"):
+        value = entry.get(field, document.get(field, fallback.get(field)))
+        if value is None:
+            raise InputError(f"{field} of {name}", "(none)", "is missing", "give it one, or one for all at the top")
+        budget[field] = read.number(f"{field} of {name}", value)
+    key = entry.get("public_key")
+    public = None if key is None else parse_public(f"public_key of {name}", key)
+    address = entry.get("address")
+    if address is not None:
+        parse_address(f"address of {name}", address)
+    weight = None if "weight" not in entry else read.number(f"weight of {name}", entry["weight"])
+    return Party(name, budget["epsilon"], budget["delta"], records, public_key=public, address=address, weight=weight)
+
+
+def parse_address(field: str, value: Any) -> tuple[str, int]:
+    """Host and port.
+
+    >>> parse_address("address", "node.example.org:7000"), parse_address("address", "[::1]:7000")
+    (('node.example.org', 7000), ('::1', 7000))
+    """
+    match = _ADDRESS.fullmatch(value) if isinstance(value, str) else None
+    if match is None or not 1 <= int(match[2]) <= 65535:
+        raise InputError(field, read.written(value), "must be host:port", 'write such as "node.example.org:7000"')
+    return match[1].strip("[]"), int(match[2])
+
+
+def _receivers(value: Any, names: list[str]) -> tuple[str, ...]:
+    if value == "all":
+        return tuple(names)
+    if not isinstance(value, list) or not value or not all(isinstance(name, str) for name in value):
+        raise InputError("receivers", value, "must be a list of names", 'list at least one party, or write "all"')
+    return tuple(value)
+
+
+def _deadline(value: Any) -> float | datetime:
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return value
+    match = _DURATION.fullmatch(value) if isinstance(value, str) else None
+    if match is None or int(match[1]) == 0:
+        rule = "must be a duration such as 90s, 10m, 2h, 3d or a date and time with its offset"
+        raise InputError("deadline", str(value), rule, 'write deadline = "10m" or deadline = 2027-01-31T12:00:00Z')
+    return float(int(match[1]) * _SECONDS[match[2]])
+
+
+def parse_deadline(text: str) -> float | datetime:
+    """A deadline from the command line: a duration or a moment.
+
+    >>> parse_deadline("2m")
+    120.0
+    """
+    try:
+        return _deadline(text)
+    except InputError:
+        try:
+            return _deadline(datetime.fromisoformat(text))
+        except ValueError:
+            return _deadline(text)
+
+
+# Writing --------------------------------------------------------------------------------------------------------------
+
+
+def to_toml(top: Mapping[str, Any], members: Sequence[Party], queries: Sequence[Mapping[str, Any]]) -> str:
+    """The text of a study file.
+
+    >>> print(to_toml({"name": "demo"}, [], [{"name": "old", "by": {"sex": (0.0, 1.0)}}]))
+    name = "demo"
+    <BLANKLINE>
+    [[queries]]
+    name = "old"
+    by = { "sex" = [0.0, 1.0] }
+    <BLANKLINE>
+    """
+    lines = [f"{key} = {_toml(value)}" for key, value in top.items()]
+    for member in members:
+        fields = {key: value for key, value in vars(member).items() if value is not None}
+        lines += ["", "[[parties]]", *(f"{key} = {_toml(value)}" for key, value in fields.items())]
+    for query in queries:
+        lines += ["", "[[queries]]", *(f"{key} = {_toml(value)}" for key, value in query.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bytes):
+        return json.dumps(public_key_text(value))
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, Mapping):
+        return (
+            "{ "
+            + ", ".join(f"{json.dumps(key, ensure_ascii=False)} = {_toml(each)}" for key, each in value.items())
+            + " }"
+        )
+    if isinstance(value, tuple) and value and isinstance(value[0], Range):
+        return _toml({one.column: (one.low, one.high) for one in value})
+    if isinstance(value, tuple | list):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f") if isinstance(value, str) else repr(value)
+
+
+def exact_settings(value: Any) -> Any:
+    """Settings as values for canonical JSON: floats in hexadecimal.
+
+    >>> exact_settings({"edges": (0.0, 1.0), "name": "ages"})
+    {'edges': ['0x0.0p+0', '0x1.0000000000000p+0'], 'name': 'ages'}
+    """
+    if isinstance(value, Mapping):
+        return {key: exact_settings(each) for key, each in value.items()}
+    if isinstance(value, Range):
+        return [value.column, value.low.hex(), value.high.hex()]
+    if isinstance(value, tuple | list):
+        return [exact_settings(each) for each in value]
+    return float(value).hex() if isinstance(value, float) else value

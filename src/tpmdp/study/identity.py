@@ -1,0 +1,123 @@
+"""Who a party is: its name, its Ed25519 key file and the public key the study lists."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import re
+import stat
+from pathlib import Path
+from typing import Final
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from tpmdp._util.files import check_output, readable
+from tpmdp.errors import FileError, InputError
+from tpmdp.spec import RESERVED_NAMES
+
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", re.ASCII)  # safe as a file name on every system
+_PREFIX: Final = "ed25519:"
+_SIZE_MAX: Final = 10_000
+_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+
+
+def check_name(field: str, name: object) -> str:
+    """A party's name as it may become part of a file name.
+
+    >>> check_name("party", "bank_1")
+    'bank_1'
+    >>> check_name("party", "../x")
+    Traceback (most recent call last):
+        ...
+    tpmdp.errors.InputError: party = ../x must be letters, digits, _ . - and start with a letter or digit: rename it
+    """
+    if isinstance(name, str) and name.casefold() in RESERVED_NAMES:
+        raise InputError(field, name, "has a meaning of its own", "choose another name")
+    if not isinstance(name, str) or not NAME.fullmatch(name) or name.endswith("."):
+        rule = "must be letters, digits, _ . - and start with a letter or digit"
+        raise InputError(field, name, rule, "rename it")
+    return name
+
+
+def public_text(identity: Ed25519PrivateKey) -> str:
+    """The public key as a study lists it.
+
+    >>> public_text(Ed25519PrivateKey.generate())[:8]
+    'ed25519:'
+    """
+    return public_key_text(identity.public_key().public_bytes_raw())
+
+
+def public_key_text(raw: bytes) -> str:
+    """The text of a public key's 32 bytes.
+
+    >>> parse_public("public_key", public_key_text(bytes(32))) == bytes(32)
+    True
+    """
+    return _PREFIX + base64.b64encode(raw).decode()
+
+
+def parse_public(field: str, text: object) -> bytes:
+    """The 32 bytes of a public key in a study.
+
+    >>> key = Ed25519PrivateKey.generate()
+    >>> parse_public("public_key", public_text(key)) == key.public_key().public_bytes_raw()
+    True
+    """
+    try:
+        if not isinstance(text, str) or not text.startswith(_PREFIX):
+            raise ValueError
+        raw = base64.b64decode(text[len(_PREFIX) :], validate=True)
+        if len(raw) != 32:
+            raise ValueError
+    except (ValueError, binascii.Error):
+        raise InputError(field, text, "is not a public key", "paste the line that tpmdp keygen printed") from None
+    return raw
+
+
+def write_key(path: Path, identity: Ed25519PrivateKey) -> None:
+    """Write a new key file that only its owner can read; never replaces one."""
+    check_output(path)
+    pem = identity.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise FileError(path, "exists already", "choose another name; a lost key cannot be made again") from None
+    except OSError as error:
+        raise FileError(path, f"cannot be written ({error.strerror or error})", "check the folder") from None
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(pem)
+            stream.flush()
+            os.fsync(stream.fileno())
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise FileError(path, f"cannot be written ({error.strerror or error})", "check the disk") from None
+
+
+def read_key(path: Path) -> Ed25519PrivateKey:
+    """Read a key file; one that others can read is refused.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     key = Ed25519PrivateKey.generate()
+    ...     write_key(Path(folder) / "bank.key", key)
+    ...     public_text(read_key(Path(folder) / "bank.key")) == public_text(key)
+    True
+    """
+    with readable(path, _SIZE_MAX):
+        if os.name == "posix" and path.stat().st_mode & _OTHERS:
+            raise FileError(path, "can be read by others", f"run chmod 600 {path}")
+        data = path.read_bytes()
+    try:
+        key = serialization.load_pem_private_key(data, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise FileError(path, "is not a key file", "make one with tpmdp keygen NAME") from None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise FileError(path, "holds a key of another kind", "make one with tpmdp keygen NAME")
+    return key

@@ -1,0 +1,439 @@
+"""A client's own settings: every way in which terms may ask for more than they allow; budgets spread over rounds."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mpmath
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from tests.flower.hostile import Hostile
+from tests.flower.world import World, kept_within, make_world
+from tpmdp.errors import FileError, InputError, TpmdpError
+from tpmdp.flower.client_settings import Own, read_own, read_peers, write_own
+from tpmdp.flower.rounds import Ask
+from tpmdp.ledger import Charge, Ledger, OverspendError
+from tpmdp.protocol.terms import Terms
+from tpmdp.study.identity import public_text
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return make_world(tmp_path_factory.mktemp("own"), 4, threshold=2)
+
+
+@pytest.fixture(scope="module")
+def terms(world: World) -> Terms:
+    return Hostile(world, tolerate=1, examples=100).terms()
+
+
+def tampered(change: Callable[[dict[str, Any]], None], terms: Terms) -> str:
+    document = json.loads(terms.canonical())
+    change(document)
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+
+def replaced(name: str, place: int, value: Callable[[Any], Any]) -> Callable[[dict[str, Any]], None]:
+    def change(document: dict[str, Any]) -> None:
+        document[name][place] = value(document[name][place])
+
+    return change
+
+
+def times(factor: float) -> Callable[[str], str]:
+    return lambda text: (float.fromhex(text) * factor).hex()
+
+
+def query(**fields: Any) -> Callable[[dict[str, Any]], None]:
+    def change(document: dict[str, Any]) -> None:
+        read = json.loads(document["query"])
+        read.update(fields)
+        document["query"] = json.dumps(read, sort_keys=True, separators=(",", ":"))
+
+    return change
+
+
+def fields(**given: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda document: document.update(given)
+
+
+def swap_names(document: dict[str, Any]) -> None:
+    names = document["names"]
+    names[1], names[2] = names[2], names[1]
+
+
+def other_key(place: int) -> Callable[[dict[str, Any]], None]:
+    key = Ed25519PrivateKey.from_private_bytes(bytes(31) + bytes([place])).public_key().public_bytes_raw()
+    return replaced("roster", place, lambda _: key.hex())
+
+
+def halved(document: dict[str, Any]) -> None:
+    document["sigma"] = [value // 2 for value in document["sigma"]]
+
+
+def silent(document: dict[str, Any]) -> None:
+    document["sigma"] = [0] * 5
+
+
+REFUSED: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
+    "epsilon raised": (replaced("epsilon", 1, times(1.000001)), "more than client-0 allows"),
+    "epsilon doubled": (replaced("epsilon", 1, times(2.0)), "more than client-0 allows"),
+    "epsilon infinite": (replaced("epsilon", 1, lambda _: "inf"), "more than client-0 allows"),
+    "epsilon no number": (replaced("epsilon", 1, lambda _: "nan"), "greater than 0"),
+    "delta raised": (replaced("delta", 1, times(1.000001)), "more than client-0 allows"),
+    "delta nan": (replaced("delta", 1, lambda _: "nan"), "delta"),
+    "epsilon lowered without more noise": (replaced("epsilon", 1, times(0.9)), "breaks the budget"),
+    "threshold lowered": (fields(threshold=2), "less than client-0 asks for"),
+    "own threshold lowered": (fields(threshold=[3, 2, 3, 3, 3]), "less than client-0 asks for"),
+    "threshold raised without more noise": (fields(threshold=4), "breaks the budget"),
+    "more may drop out": (fields(tolerate=2), "less than client-0 asks for"),
+    "sensitivity lowered": (replaced("sensitivity", 1, times(1 - 2**-40)), "less than clipped updates have"),
+    "sensitivity zero": (replaced("sensitivity", 1, lambda _: (0.0).hex()), "less than clipped updates have"),
+    "sensitivity nan": (replaced("sensitivity", 1, lambda _: "nan"), "sensitivity"),
+    "bound lowered": (replaced("bounds", 1, times(1 - 2**-40)), "less than clipped updates reach"),
+    "bound zero": (replaced("bounds", 1, lambda _: (0.0).hex()), "less than clipped updates reach"),
+    "bound of no counts": (replaced("bounds", 1, lambda _: (1.1).hex()), "less than clipped updates reach"),
+    "bound nan": (replaced("bounds", 1, lambda _: "nan"), "bounds"),
+    "bounds that wrap": (replaced("bounds", 2, lambda _: (1e30).hex()), "could wrap"),
+    "one weight too few": (query(weights=[(1.0).hex()] * 4), "weights"),
+    "one weight too many": (query(weights=[(1.0).hex()] * 6), "weights"),
+    "weight above one": (query(weights=[(1.5).hex()] * 5), "out of range"),
+    "weight negative": (query(weights=[(-1.0).hex()] * 5), "out of range"),
+    "weight nan": (query(weights=["nan"] * 5), "out of range"),
+    "clip raised": (query(clip=(1.001).hex()), "less than clipped updates have"),
+    "clip zero": (query(clip=(0.0).hex()), "out of range"),
+    "clip huge": (query(clip=(1e10).hex()), "out of range"),
+    "clip infinite": (query(clip="inf"), "out of range"),
+    "clip nan": (query(clip="nan"), "out of range"),
+    "clip negative": (query(clip=(-1.0).hex()), "out of range"),
+    "examples negative": (query(examples=-1), "out of range"),
+    "examples huge": (query(examples=1 << 41), "out of range"),
+    "another kind": (query(kind="sum"), "no round of training"),
+    "more in the query": (query(besides=1), "no round of training"),
+    "round as text": (query(round="1"), "no round of training"),
+    "query of another kind": (fields(query="sum"), "no round of training"),
+    "query of JSON": (fields(query="[1]"), "no round of training"),
+    "names swapped": (swap_names, "name client-0 otherwise"),
+    "no names": (fields(names=None), "name client-0 otherwise"),
+    "own key missing": (other_key(1), "do not list the key"),
+    "peer with another key": (other_key(3), "not a peer"),
+    "server with another key": (other_key(0), "not a peer"),
+    "unknown peer": (replaced("names", 3, lambda _: "stranger"), "not a peer"),
+    "server by another name": (replaced("names", 0, lambda _: "boss"), "not a peer"),
+    "sigma halved": (halved, "breaks the budget"),
+    "no noise": (silent, "breaks the budget"),
+    "own noise missing": (replaced("sigma", 1, lambda _: 0), "breaks the budget"),
+    "another's noise missing": (replaced("sigma", 4, lambda _: 0), "breaks the budget"),
+    "a sigma too small to be exact": (replaced("sigma", 1, lambda _: 3), "must be 0 or from 4"),
+    "a negative sigma": (replaced("sigma", 1, lambda value: -value), "must be 0 or from 4"),
+    "a sigma too large": (replaced("sigma", 1, lambda _: (1 << 26) + 1), "must be 0 or from 4"),
+    "a step of no power of two": (fields(step=(0.3).hex()), "power of two"),
+    "a finer step": (fields(step=(2.0**-60).hex()), "breaks the budget|wrap"),
+    "word of 16 bits": (fields(word=16), "power of two|word"),
+    "dimension raised": (fields(dimension=10**6), "breaks the budget"),
+    "dimension zero": (fields(dimension=0), "dimension"),
+    "guarantee unknown": (fields(guarantee="none"), "guarantee"),
+    "no receivers": (fields(receivers=[]), "receivers"),
+    "a key twice": (lambda document: document["roster"].__setitem__(3, document["roster"][2]), "public keys"),
+    "a key too short": (replaced("roster", 3, lambda _: "00" * 31), "32 bytes"),
+    "one more field": (fields(more=1), "canonical"),
+    "one field less": (lambda document: document.pop("sigma"), "not terms"),
+}
+
+
+def test_good_terms_pass(world: World, terms: Terms) -> None:
+    for number in range(world.count):
+        index, ask = world.own(number).check(Terms.parse(terms.canonical()))
+        assert (index, ask.clip, ask.examples) == (number + 1, 1.0, 100)
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_terms_that_are_tampered_with_are_refused(world: World, terms: Terms, case: str) -> None:
+    change, reason = REFUSED[case]
+    text = tampered(change, terms)
+    assert text != terms.canonical()
+    with pytest.raises(InputError, match=reason):
+        world.own(0).check(Terms.parse(text))
+
+
+@pytest.mark.parametrize(
+    "text", [" {}", "{} ", "{}\n", "{}".replace("{}", "{}{}")], ids=["before", "after", "line", "twice"]
+)
+def test_only_the_canonical_text_counts(world: World, terms: Terms, text: str) -> None:
+    with pytest.raises(InputError):
+        Terms.parse(text.replace("{}", terms.canonical()))
+    with pytest.raises(InputError):
+        Ask.parse(text.replace("{}", terms.query))
+
+
+@pytest.mark.parametrize("text", ["", "{", "null", "[]", "1", '"a"', "{}", '{"weights":1}', "[" * 5000])
+def test_texts_that_are_no_round(text: str) -> None:
+    with pytest.raises(InputError, match="no round of training"):
+        Ask.parse(text)
+    with pytest.raises(InputError):
+        Terms.parse(text)
+
+
+def test_what_only_concerns_others_passes(world: World, terms: Terms) -> None:
+    """More noise, a higher threshold that the noise is enough for, less of a budget for another client."""
+    more = tampered(lambda document: document.update(sigma=[0, *(4 * s for s in document["sigma"][1:])]), terms)
+    world.own(0).check(Terms.parse(more))
+    greedy = tampered(replaced("epsilon", 2, times(3.0)), terms)
+    world.own(0).check(Terms.parse(greedy))
+    with pytest.raises(InputError, match="client-1 allows"):
+        world.own(1).check(Terms.parse(greedy))
+
+
+def test_any_peers_are_taken_only_where_the_file_says_so(world: World, terms: Terms) -> None:
+    text = tampered(other_key(3), terms)
+    own = world.own(0)
+    trusting = Own(own.name, own.identity, own.ledger, own.epsilon, own.delta, own.rounds, own.threshold, None)
+    trusting.check(Terms.parse(text))
+    with pytest.raises(InputError, match="not a peer"):
+        own.check(Terms.parse(text))
+
+
+# The budget of a round -----------------------------------------------------------------------------------------------
+
+BUDGETS = [
+    (1.0, 1e-5),
+    (4.0, 1e-5),
+    (0.01, 1e-6),
+    (1e-6, 1e-9),
+    (1e-12, 1e-15),
+    (100.0, 1e-5),
+    (1e4, 1e-5),
+    (1e8, 1e-5),
+    (1.0, 1e-250),
+    (8.0, 0.4),
+    (1e-3, 1e-6),
+]
+
+
+def mu_of(epsilon: float, delta: float) -> float:
+    """The mu of the Gaussian mechanism that is exactly (epsilon, delta)-DP, just above it: by bisection."""
+    with mpmath.workdps(40 + int(-math.log10(delta) / 2)):
+        eps, target = mpmath.mpf(epsilon), mpmath.mpf(delta)
+
+        def too_much(mu: Any) -> bool:
+            first = mpmath.ncdf(-eps / mu + mu / 2)
+            return bool(first - mpmath.exp(eps) * mpmath.ncdf(-eps / mu - mu / 2) > target)
+
+        low, high = mpmath.mpf(0), mpmath.mpf(1)
+        while not too_much(high):
+            high *= 2
+        for _ in range(90):
+            middle = (low + high) / 2
+            low, high = (low, middle) if too_much(middle) else (middle, high)
+        return math.nextafter(float(high), math.inf)
+
+
+def own_of(folder: Path, epsilon: float, delta: float, rounds: int) -> Own:
+    write_own(folder, "client", epsilon, delta, rounds, 1, peers="any")
+    return read_own(folder / "client.toml")
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 7])
+@pytest.mark.parametrize(("epsilon", "delta"), BUDGETS)
+def test_as_many_rounds_fit_as_the_file_says_and_no_more(
+    tmp_path: Path, epsilon: float, delta: float, rounds: int
+) -> None:
+    own = own_of(tmp_path, epsilon, delta, rounds)
+    assert own.round_epsilon > 0
+    mu = mu_of(*own.round_budget)  # the most that terms may cost
+    charge = Charge(mu, 1e-50, *own.round_budget)
+    assert kept_within([mu] * rounds, epsilon, delta)
+    with own.open_ledger() as ledger:
+        for number in range(rounds):
+            assert own.is_ready(ledger)
+            ledger.reserve(bytes([number] * 32), "round", charge, ledger.unit, {})
+        assert not own.is_ready(ledger)
+        with pytest.raises(OverspendError):
+            ledger.reserve(bytes([255] * 32), "one more", charge, ledger.unit, {})
+        ledger.verify()
+    assert mu * math.sqrt(rounds) > 0.999 * mu_of(epsilon, delta)  # next to nothing is given away
+
+
+@pytest.mark.parametrize("rounds", [100, 10_000, 1_000_000])
+@pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-5), (8.0, 1e-6), (1e4, 1e-5), (0.1, 1e-9)])
+def test_very_many_rounds_compose_to_the_budget(epsilon: float, delta: float, rounds: int) -> None:
+    identity = Ed25519PrivateKey.generate()
+    own = Own("client", identity, Path("no.ledger"), epsilon, delta, rounds, 1, None)
+    whole = mu_of(*own.round_budget) * math.sqrt(rounds)
+    assert kept_within([whole], epsilon, delta)
+    assert whole > 0.999 * mu_of(epsilon, delta)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "rounds"),
+    [(1.0, 1e-3, 30_000), (1e-3, 1e-3, 7), (0.1, 0.01, 1000), (1.0, 0.3, 5), (1e-12, 1e-6, 2)],
+)
+def test_a_round_always_has_a_budget(tmp_path: Path, epsilon: float, delta: float, rounds: int) -> None:
+    assert own_of(tmp_path, epsilon, delta, rounds).round_epsilon > 0
+
+
+def test_an_infinite_budget(tmp_path: Path) -> None:
+    own = own_of(tmp_path, math.inf, 1e-5, 3)
+    assert own.round_epsilon == own.round_mu == math.inf
+    with own.open_ledger() as ledger:
+        assert own.is_ready(ledger)
+
+
+def test_the_budget_of_the_file_holds_whatever_the_ledger_allows(tmp_path: Path) -> None:
+    own = own_of(tmp_path, 1.0, 1e-5, 2)
+    with Ledger.open(own.ledger) as ledger:
+        ledger.set_limit(50.0, 1e-5)
+    try:
+        with own.open_ledger() as ledger:
+            for number in range(2):
+                ledger.reserve(bytes([number] * 32), "round", Charge(own.round_mu, 0.0, 0.0, 0.0), ledger.unit, {})
+            ready = own.is_ready(ledger)
+    except TpmdpError:
+        return  # as good: such a ledger is refused
+    assert not ready
+
+
+# Files ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    line = write_own(tmp_path, "client", 1.0, 1e-5, 3, 2)
+    server = public_text(Ed25519PrivateKey.generate())
+    (tmp_path / "peers.toml").write_text(f'{line}\nserver = "{server}"\n')
+    return tmp_path
+
+
+def edit(folder: Path, old: str, new: str) -> None:
+    path = folder / "client.toml"
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+
+
+def test_a_good_file(folder: Path) -> None:
+    own = read_own(folder / "client.toml")
+    assert (own.name, own.epsilon, own.delta, own.rounds, own.threshold) == ("client", 1.0, 1e-5, 3, 2)
+    assert own.peers is not None
+    assert own.peers["client"] == own.public_key
+    assert set(own.peers) == {"client", "server"}
+    assert repr(own) == "Own(client)"
+    for name in ("client.key", "client.ledger"):
+        assert (folder / name).stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("name", ["client.toml", "client.key", "peers.toml"])
+def test_missing_files(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    with pytest.raises(FileError, match="does not exist"):
+        read_own(folder / "client.toml")
+
+
+def test_a_missing_ledger(folder: Path) -> None:
+    own = read_own(folder / "client.toml")
+    (folder / "client.ledger").unlink()
+    with pytest.raises(FileError, match="does not exist"):
+        own.open_ledger()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes are of POSIX")
+def test_files_that_others_can_read(folder: Path) -> None:
+    own = read_own(folder / "client.toml")
+    (folder / "client.ledger").chmod(0o644)
+    with pytest.raises(FileError, match="open to others"):
+        own.open_ledger()
+    (folder / "client.key").chmod(0o640)
+    with pytest.raises(FileError, match="read by others"):
+        read_own(folder / "client.toml")
+
+
+def test_the_ledger_of_somebody_else(folder: Path) -> None:
+    (folder / "client.ledger").unlink()
+    Ledger.create(folder / "client.ledger", "other", 1.0, 1e-5, "party").close()
+    with pytest.raises(FileError, match="is the ledger of other"):
+        read_own(folder / "client.toml").open_ledger()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("epsilon = 1.0", 'epsilon = "1.0"', "remove the quotes"),
+        ("epsilon = 1.0", "epsilon = -1.0", "greater than 0"),
+        ("epsilon = 1.0", "epsilon = 0", "greater than 0"),
+        ("epsilon = 1.0", "epsilon = nan", "not a number"),
+        ("epsilon = 1.0", "epsilon = true", "not a number"),
+        ("epsilon = 1.0", f"epsilon = 1{'0' * 400}", "out of range"),
+        ("delta = 1e-05", "delta = 0", "pure epsilon-DP"),
+        ("delta = 1e-05", "delta = 1.0", r"\(0, 1\)"),
+        ("delta = 1e-05", "delta = inf", r"\(0, 1\)"),
+        ("rounds = 3", "rounds = 0", "whole number"),
+        ("rounds = 3", "rounds = 3.0", "whole number"),
+        ("rounds = 3", "rounds = inf", "whole number"),
+        ("threshold = 2", "threshold = 0", "whole number"),
+        ("threshold = 2", "threshold = true", "whole number"),
+        ("threshold = 2", "threshold = 2\ncolour = 1", "unknown"),
+        ("threshold = 2\n", "", "missing"),
+        ('name = "client"', 'name = "server"', "is the server's"),
+        ('name = "client"', 'name = "../x"', "must be letters"),
+        ('name = "client"', "name = 3", "must be letters"),
+        ('peers = "peers.toml"', "peers = []", "printable"),
+        ('key = "client.key"', 'key = ""', "printable"),
+    ],
+)
+def test_bad_values(folder: Path, old: str, new: str, reason: str) -> None:
+    edit(folder, old, new)
+    with pytest.raises(InputError, match=reason):
+        read_own(folder / "client.toml")
+
+
+@pytest.mark.parametrize("text", ["name = ", "\0", "a = 1\na = 2", "[" * 3000, "name = inf inf"])
+def test_files_that_are_no_toml(folder: Path, text: str) -> None:
+    (folder / "client.toml").write_text(text)
+    with pytest.raises(FileError, match="is not TOML"):
+        read_own(folder / "client.toml")
+    (folder / "client.toml").write_bytes(b"name = \xff")
+    with pytest.raises(FileError, match="is not TOML"):
+        read_own(folder / "client.toml")
+
+
+def test_infinity_in_toml(folder: Path) -> None:
+    edit(folder, "epsilon = 1.0", "epsilon = inf")
+    assert read_own(folder / "client.toml").round_epsilon == math.inf
+
+
+def test_folders_and_huge_files_are_no_settings(folder: Path) -> None:
+    with pytest.raises(FileError, match="is a folder"):
+        read_own(folder)
+    (folder / "big.toml").write_bytes(b"#" * ((1 << 20) + 1))
+    with pytest.raises(FileError, match="bytes"):
+        read_own(folder / "big.toml")
+
+
+@pytest.mark.parametrize("line", ['x = "ed25519:"', "x = 1", 'x = "ed25519:AAAA"', 'x = "rsa:AAAA"', "[x]\ny = 1"])
+def test_peers_that_are_no_keys(folder: Path, line: str) -> None:
+    (folder / "peers.toml").write_text(line + "\n")
+    with pytest.raises(InputError, match="not a public key"):
+        read_peers(folder / "peers.toml")
+
+
+def test_peers_are_read_again_when_they_change(folder: Path) -> None:
+    before = read_peers(folder / "peers.toml")
+    before["x"] = b"changed by the caller"
+    assert set(read_peers(folder / "peers.toml")) == {"client", "server"}
+    path = folder / "peers.toml"
+    path.write_text(path.read_text().splitlines()[0] + "\n")
+    os.utime(path, ns=(1, 1))
+    assert set(read_peers(path)) == {"client"}
+
+
+def test_nothing_is_replaced(folder: Path) -> None:
+    for gone in ("client.toml", "client.key"):
+        (folder / gone).unlink()
+        with pytest.raises(FileError, match="exists already"):
+            write_own(folder, "client", 1.0, 1e-5, 3, 2)
+        assert not (folder / gone).exists()

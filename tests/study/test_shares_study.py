@@ -1,0 +1,201 @@
+"""Studies whose query is no sum: from file to answer on MPyC, charged once, resumed with the same noise."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tpmdp import InputError, Study, run
+from tpmdp.data.table import Table
+from tpmdp.engines.memory import MemoryEngine
+from tpmdp.experiments.population import RANGES, synthetic_adults
+from tpmdp.ledger import Ledger
+
+PARTIES = [{"name": name, "records": 4000} for name in ("bank", "school", "registry")]
+HELD = {"bank": ["income"], "school": ["education", "age"], "registry": ["children"]}
+VERTICAL: dict[str, Any] = {
+    "name": "income",
+    "threshold": 1,
+    "receivers": ["bank", "school"],
+    "delta": 1e-6,
+    "epsilon": 8.0,
+    "deadline": "60s",
+    "parties": PARTIES,
+    "queries": [
+        {
+            "name": "income",
+            "kind": "vertical_regression",
+            "target": "income",
+            "bounds": {one.column: [one.low, one.high] for one in RANGES if one.column != "gender"},
+            "held_by": HELD,
+        }
+    ],
+}
+MAXIMUM: dict[str, Any] = {
+    **VERTICAL,
+    "name": "busiest",
+    "queries": [
+        {"name": "most", "kind": "maximum", "of": {"kind": "count", "column": "income", "at_least": 60000}},
+    ],
+}
+
+
+def people() -> dict[str, Table]:
+    """The same people at all parties, each with its own columns."""
+    whole = synthetic_adults(4000, seed=3)
+    return {party: {column: whole[column] for column in columns} for party, columns in HELD.items()}
+
+
+def least_squares() -> list[float]:
+    whole = synthetic_adults(4000, seed=3)
+    columns = {one.column: np.clip(whole[one.column], one.low, one.high) for one in RANGES}
+    inputs = np.column_stack([np.ones(4000), columns["children"], columns["age"], columns["education"]])
+    return [float(value) for value in np.linalg.lstsq(inputs, columns["income"], rcond=None)[0]]
+
+
+def test_a_vertical_regression_agrees_with_least_squares_within_its_error_bars() -> None:
+    found = run(Study.parse(VERTICAL), people())
+    assert found.parties["registry"].answers is None
+    answers = {answer.part: answer for answer in found.answers}
+    for part, truth in zip(("intercept", "children", "age", "education"), least_squares(), strict=True):
+        answer = answers[part]
+        assert abs(answer.value - truth) <= 6 * answer.standard_error, part
+    assert 0 < answers["R squared"].value < 1
+    assert "Shamir" in found.parties["bank"].guarantee
+
+
+def test_the_maximum_over_parties_is_told_and_not_whose_it_is() -> None:
+    tables = {name: {"income": np.full(4000, 1000.0 * (place + 58))} for place, name in enumerate(HELD)}
+    tables["bank"]["income"][:17] = 70_000.0
+    found = run(Study.parse(MAXIMUM), tables)
+    (answer,) = found.answers
+    assert abs(answer.value - 4000) <= 6 * answer.standard_error
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"threshold": 2}, "must be less than half the number of parties"),
+        ({"parties": PARTIES[:2]}, "must be less than half the number of parties"),
+        ({"where": "age > 3"}, "cannot be used with a vertical_regression"),
+        ({"parties": [*PARTIES[:2], {"name": "registry", "records": 3999}]}, "must be the same people"),
+        ({"parties": [*PARTIES, {"name": "lab", "records": 5}]}, "holds no column"),
+        ({"queries": [*VERTICAL["queries"], *MAXIMUM["queries"]]}, "must be one where one is no sum"),
+    ],
+)
+def test_studies_that_shares_cannot_do_are_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Study.parse({**VERTICAL, **change})
+
+
+def test_an_engine_that_adds_up_is_refused() -> None:
+    with pytest.raises(InputError, match="is no sum"):
+        run(Study.parse(VERTICAL), people(), engine=MemoryEngine())
+
+
+def test_every_party_is_charged_for_what_it_holds(tmp_path: Path) -> None:
+    """The school holds two columns, so its records move the answer further than the registry's."""
+    ledgers = {name: Ledger.create(tmp_path / f"{name}.ledger", name, 10.0, 1e-6) for name in HELD}
+    found = run(Study.parse(VERTICAL), people(), ledgers)
+    spent = {name: ledger.spent().epsilon for name, ledger in ledgers.items()}
+    assert spent["school"] > spent["registry"] > 0
+    assert spent["school"] <= 8.0
+    assert found.parties["school"].epsilon == pytest.approx(spent["school"])
+    for ledger in ledgers.values():
+        ledger.verify()
+        ledger.close()
+
+
+# On the command line --------------------------------------------------------------------------------------------------
+
+
+def write(folder: Path, document: dict[str, Any]) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "study.toml").write_text(Study.parse(document).toml())
+    for name, table in people().items():
+        columns = np.column_stack([np.asarray(values) for values in table.values()])
+        np.savetxt(folder / f"{name}.csv", columns, delimiter=",", header=",".join(table), comments="", fmt="%.17g")
+    return folder / "study.toml"
+
+
+def command(*words: str | Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tpmdp", *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def test_a_run_of_processes_is_resumed_after_a_party_was_killed(tmp_path: Path) -> None:
+    """Killed while it computes: the run says who, and the same command goes on with one charge and the same noise."""
+    study = write(tmp_path / "data", VERTICAL)
+    words: list[str | Path] = ["run", study, "--state", tmp_path / "state", "--json"]
+    first = command(*words)
+    killed = None
+    end = time.monotonic() + 60
+    while killed is None and first.poll() is None and time.monotonic() < end:
+        killed = kill_worker_of(first.pid)
+    _, complaint = first.communicate(timeout=120)
+    assert killed is not None
+    assert first.returncode in (2, 3), complaint
+    assert len(complaint.strip().splitlines()) == 1
+    told = json.loads(command(*words).communicate(timeout=120)[0])
+    again = json.loads(command(*words).communicate(timeout=120)[0])
+    bank = told["parties"][0]
+    assert bank["answers"] == again["parties"][0]["answers"]
+    assert again["parties"][0]["again"]
+    for name in HELD:
+        with Ledger.open(tmp_path / "state" / f"{name}.ledger") as ledger:
+            ledger.verify()
+    for party in told["parties"]:
+        assert party["spent"] == pytest.approx(party["epsilon"], rel=1e-9)  # charged once
+
+
+def kill_worker_of(pid: int) -> int | None:
+    """SIGKILL the first MPyC worker among the descendants of a process."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+            if b"tpmdp.engines.mpyc.worker" in words and pid in ancestors(int(entry.name)):
+                os.kill(int(entry.name), signal.SIGKILL)
+                return int(entry.name)
+        except (OSError, ProcessLookupError):
+            continue
+    return None
+
+
+def ancestors(pid: int) -> list[int]:
+    found = []
+    while pid > 1:
+        status = Path(f"/proc/{pid}/stat").read_text()
+        pid = int(status.rsplit(")", 1)[1].split()[1])
+        found.append(pid)
+    return found
+
+
+def test_join_without_an_address_or_with_a_missing_party_says_so(tmp_path: Path) -> None:
+    study = write(tmp_path / "data", VERTICAL)
+    done = command("run", study, "--state", tmp_path / "state", "--json")
+    done.communicate(timeout=120)
+    keyed = tmp_path / "state" / "study.toml"  # has keys, and addresses nobody listens on now
+    join: list[str | Path] = ["join", keyed, "--as", "bank", "--key", tmp_path / "state" / "bank.key", "--session", "2"]
+    join += ["--data", tmp_path / "data" / "bank.csv", "--deadline", "3s", "--ledger", tmp_path / "new.ledger"]
+    late = command(*join)
+    _, complaint = late.communicate(timeout=120)
+    assert late.returncode == 3
+    assert "school" in complaint
+    assert "registry" in complaint
+    bare = tmp_path / "bare.toml"
+    bare.write_text("\n".join(line for line in keyed.read_text().splitlines() if "address" not in line))
+    join[1] = bare
+    refused = command(*join)
+    _, complaint = refused.communicate(timeout=120)
+    assert refused.returncode == 2
+    assert "address of bank" in complaint

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
+from tpmdp._util.canonical import canonical_json
 from tpmdp.ledger.spending import Charge
 
 SESSION_BYTES: Final = 32
-_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ COLUMNS: Final = tuple(item.name for item in fields(Entry))
 
 def origin_hash(identity: str, party: str, unit: str) -> str:
     """What stands before the first entry: binds the chain to this ledger, its party and its unit."""
-    return hashlib.sha256(_canonical({"id": identity, "party": party, "unit": unit}).encode()).hexdigest()
+    return hashlib.sha256(canonical_json({"id": identity, "party": party, "unit": unit}).encode()).hexdigest()
 
 
 def entry_hash(row: Sequence[Any]) -> str:
@@ -63,4 +62,4 @@ def entry_hash(row: Sequence[Any]) -> str:
         name: value.hex() if isinstance(value, float) else value
         for name, value in zip(COLUMNS[:-2], row[:-2], strict=True)
     }
-    return hashlib.sha256((row[-2] + _canonical(content)).encode()).hexdigest()
+    return hashlib.sha256((row[-2] + canonical_json(content)).encode()).hexdigest()

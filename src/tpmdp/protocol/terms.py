@@ -18,6 +18,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from tpmdp._util.arrays import FloatArray, IntArray
+from tpmdp._util.canonical import canonical_json, from_hex, to_hex
 from tpmdp._util.exact import to_fraction
 from tpmdp.errors import InputError
 from tpmdp.noise.grid import (
@@ -163,13 +164,13 @@ class Terms:
         document = {
             "label": self.label,
             "names": None if spec.names is None else list(spec.names),
-            "epsilon": _hex(spec.epsilon),
-            "delta": _hex(spec.delta),
-            "sensitivity": _hex(spec.sensitivity),
+            "epsilon": to_hex(spec.epsilon.tolist()),
+            "delta": to_hex(spec.delta.tolist()),
+            "sensitivity": to_hex(spec.sensitivity.tolist()),
             "threshold": np.asarray(spec.threshold).tolist(),
             "receivers": np.flatnonzero(spec.receivers).tolist(),
             "query": self.query,
-            "bounds": _hex(self.bounds),
+            "bounds": to_hex(self.bounds.tolist()),
             "step": self.grid.step.hex(),
             "dimension": self.grid.dimension,
             "word": self.grid.word,
@@ -178,7 +179,7 @@ class Terms:
             "roster": [key.hex() for key in self.roster],
             **({"tolerate": self.tolerate} if self.tolerate else {}),
         }
-        return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        return canonical_json(document)
 
     @classmethod
     def parse(cls, text: str) -> Terms:
@@ -194,14 +195,14 @@ class Terms:
             read = json.loads(text)
             threshold, names = read["threshold"], read["names"]
             spec = Spec(
-                **{field: _unhex(read[field]) for field in ("epsilon", "delta", "sensitivity")},
+                **{field: from_hex(read[field]) for field in ("epsilon", "delta", "sensitivity")},
                 threshold=np.array(threshold) if isinstance(threshold, list) else threshold,
                 receivers=read["receivers"],
                 names=names,
             )
             grid = Grid(float.fromhex(read["step"]), int(read["dimension"]), int(read["word"]))
             roster = tuple(bytes.fromhex(key) for key in read["roster"])
-            sigma, bounds = np.array(read["sigma"], dtype=np.int64), np.array(_unhex(read["bounds"]))
+            sigma, bounds = np.array(read["sigma"], dtype=np.int64), np.array(from_hex(read["bounds"]))
             tolerate = read.get("tolerate", 0)
             terms = cls(read["label"], spec, read["query"], bounds, grid, sigma, read["guarantee"], roster, tolerate)
         except (KeyError, TypeError, AttributeError, OverflowError, RecursionError, ValueError) as error:
@@ -289,14 +290,6 @@ def session_id(label_hash: bytes, roster: tuple[bytes, ...]) -> bytes:
     if len(label_hash) != HASH_BYTES:
         raise InputError("label", f"{len(label_hash)} bytes", "must have 32 bytes", "hash it")
     return hashlib.sha256(b"tpmdp session 1" + label_hash + b"".join(roster)).digest()
-
-
-def _hex(values: FloatArray) -> list[str]:
-    return [value.hex() for value in values.tolist()]
-
-
-def _unhex(values: list[str]) -> list[float]:
-    return [float.fromhex(value) for value in values]
 
 
 def _root_up(square: Fraction) -> float:

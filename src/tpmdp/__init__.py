@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tpmdp.planning.weights import Weights
     from tpmdp.queries.base import Answer, Query
     from tpmdp.queries.custom import load_queries
-    from tpmdp.spec import Spec
+    from tpmdp.spec import Party, Spec
     from tpmdp.study.expectation import Expectation, expect
     from tpmdp.study.identity import read_key
     from tpmdp.study.join import join
@@ -65,7 +65,7 @@ _HOME = {
     "queries.base": ("Answer", "Query"),
     "queries.custom": ("load_queries",),
     "study.release": ("PartyRelease", "Release", "run"),
-    "spec": ("Spec",),
+    "spec": ("Party", "Spec"),
     "study.model": ("Study",),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
@@ -83,6 +83,7 @@ __all__ = [
     "MissingDependencyError",
     "NoNoiseWarning",
     "OverspendError",
+    "Party",
     "PartyRelease",
     "Plan",
     "Protection",

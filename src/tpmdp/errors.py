@@ -1,4 +1,4 @@
-"""The exception tree. Every error a user can cause says field, value, rule and remedy in one line."""
+"""The exception tree. Every error that a user can cause gives field, value, rule and remedy in one line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _PATH_SHOWN = 300
 
 
 def shown(value: Any, most: int = _SHOWN) -> str:
-    """The value as text, shortened and on one line, so that hostile input cannot flood a terminal.
+    """The value as text, shortened and on one line, so that hostile input cannot fill a terminal.
 
     >>> shown("a" * 100)[-3:]
     '...'
@@ -29,7 +29,7 @@ class TpmdpError(Exception):
 
 
 class InputError(TpmdpError, ValueError):
-    """Bad input: names the field, the value found, the rule it breaks and the remedy.
+    """Bad input: names the field, the value, the rule it breaks and the remedy.
 
     >>> str(InputError("threshold", 5, "must be less than the number of parties (4)", "add parties or lower it"))
     'threshold = 5 must be less than the number of parties (4): add parties or lower it'
@@ -65,8 +65,8 @@ class MissingDependencyError(TpmdpError):
 
 
 class DeadlineError(TpmdpError):
-    """The deadline passed; the message names who was missing. The session can be resumed."""
+    """The deadline passed; the message names the missing parties. The session can be resumed."""
 
 
 class NoNoiseWarning(UserWarning):
-    """The plan adds no noise because the threat model leaves nobody to protect against."""
+    """The plan adds no noise, because under the threat model nobody can attack."""

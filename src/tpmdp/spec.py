@@ -1,4 +1,4 @@
-"""What is to be planned: budgets, sensitivities, the threshold and the receivers. Validated here, once."""
+"""The input of planning: budgets, sensitivities, the threshold and the receivers, validated once."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _FIELDS: Final = ("epsilon", "delta", "sensitivity", "threshold", "receivers", "
 
 @dataclass(frozen=True)
 class Party:
-    """A party with its budget: the one type for it in studies, sessions and trainings.
+    """A party with its budget, in studies, sessions and trainings.
 
-    `public_key` may be missing only where tpmdp makes the keys itself (`tpmdp run`). `address` (host:port) is needed
-    only where parties talk to each other without a relay. `threshold` is the party's own, where it has one.
+    `public_key` may be missing only if tpmdp makes the keys itself (`tpmdp run`). `address` (host:port) is needed only
+    if parties connect to each other without a relay. `threshold` is the party's own, if it has one.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Party:
 class Spec:
     """Budgets, sensitivities, threshold and receivers of n parties: a frozen, validated value.
 
-    Every numeric field is one number for all parties or one a party. `threshold` is how many parties may collude;
+    Every numeric field is one number for all parties, or one per party. `threshold` is how many parties may collude;
     an array gives each party its own threshold. `receivers` are indices, names, a mask, or "all".
 
     >>> spec = Spec(epsilon=[0.5, 1.0, 2.0], delta=1e-6, threshold=1, receivers=["bank"], names=["bank", "lab", "city"])
@@ -133,7 +133,7 @@ class Spec:
         return int(np.count_nonzero(self.receivers))
 
     def name(self, index: int) -> str:
-        """The party's name, or "party 1", "party 2", ... where no names were given."""
+        """The party's name, or "party 1", "party 2", ... if no names were given."""
         return party_number(index) if self.names is None else self.names[index]
 
     def replace(self, **changes: Any) -> Spec:
@@ -163,7 +163,7 @@ def _rebuild(fields: dict[str, Any]) -> Spec:
 
 
 def _freeze(values: FloatArray, count: int) -> FloatArray:
-    """A read-only array of n entries that no caller can change through their own reference."""
+    """A read-only array of n entries; a copy, so that the caller cannot change it."""
     if values.ndim and len(values) == count:
         values = values.copy()
         values.flags.writeable = False
@@ -186,12 +186,12 @@ def _count(columns: dict[str, FloatArray], names: tuple[str, ...] | None, receiv
     sizes = set(lengths.values()) or {1}
     if len(sizes) > 1:
         listed = ", ".join(f"{length} for {field}" for field, length in lengths.items())
-        raise InputError("lengths", listed, "do not agree", "give every field one value, or one value a party")
+        raise InputError("lengths", listed, "do not agree", "give every field one value, or one value per party")
     return sizes.pop()
 
 
 def check_names(names: Sequence[str], label: Label = party_number) -> tuple[str, ...]:
-    """Names are printable, short, unique, and none is a word with a meaning of its own.
+    """Names are printable, short and unique, and none stands for a set of receivers.
 
     >>> check_names(["bank", "lab"])
     ('bank', 'lab')

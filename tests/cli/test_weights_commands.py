@@ -174,12 +174,12 @@ def test_bad_options_get_one_line(command: Run, options: list[str], words: str) 
         ("x,1,1e-6,-0.5,1", "has weight of line 6 = -0.5, which must be 0 or lie in [1e-12, 1]"),
         ("x,1,1e-6,nan,1", "has weight of line 6 = nan, which must be 0 or lie in [1e-12, 1]"),
         ("x,1,1e-6,inf,1", "has weight of line 6 = inf, which must be 0 or lie in [1e-12, 1]"),
-        ("x,1,1e-6,heavy,1", "line 6 has weight = heavy, which is not a number in range"),
-        ("x,1,1e-6,,1", "line 6 has weight = (blank), which is not a number in range"),
+        ("x,1,1e-6,heavy,1", "has weight of line 6 = heavy, which is not a number in range"),
+        ("x,1,1e-6,,1", "has weight of line 6 = (blank), which is not a number in range"),
         ("x,1,1e-6,1,1.5", "has records of line 6 = 1.5, which must be a whole number, 0 or more"),
         ("x,1,1e-6,1,-1", "has records of line 6 = -1.0, which must be a whole number, 0 or more"),
         ("x,1,1e-6,1,inf", "has records of line 6 = inf, which must be a whole number, 0 or more"),
-        ("x,1,1e-6,1,many", "line 6 has records = many, which is not a number in range: write a whole number"),
+        ("x,1,1e-6,1,many", "has records of line 6 = many, which is not a number in range: write a whole number"),
     ],
 )
 def test_bad_columns_get_one_line(command: Run, row: str, words: str) -> None:

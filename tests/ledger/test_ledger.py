@@ -24,14 +24,14 @@ from click.testing import CliRunner
 
 import tpmdp
 import tpmdp.ledger as module
-import tpmdp.ledger.book as ledger_book
 import tpmdp.ledger.file as ledger_file
+import tpmdp.ledger.schema as ledger_schema
 from tests.oracles import DIGITS, exact_delta
 from tpmdp.cli.ledger import ledger as group
 from tpmdp.errors import FileError, InputError, TpmdpError
 from tpmdp.ledger import Charge, Entry, Ledger, LedgerError, OverspendError, promise, promises, square_up
 from tpmdp.ledger.entry import entry_hash
-from tpmdp.ledger.file import APPLICATION, SCHEMA
+from tpmdp.ledger.schema import APPLICATION, SCHEMA
 
 ROOT = Path(__file__).parents[2]
 INF = math.inf
@@ -451,7 +451,7 @@ def test_a_full_disk_changes_nothing_and_the_ledger_stays_usable(path: Path) -> 
 def test_a_ledger_held_by_another_process_is_reported(
     path: Path, tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ledger_file, "_BUSY_MS", 50)
+    monkeypatch.setattr(ledger_schema, "_BUSY_MS", 50)
     process = worker("hold", path, tmp_path / "start")
     assert process.stdout is not None
     assert process.stdout.readline() == '"ready"\n'
@@ -793,7 +793,7 @@ def test_create_never_replaces_and_leaves_nothing_behind(tmp_path: Path, monkeyp
     with pytest.raises(FileError, match="cannot be written"):
         Ledger.create(tmp_path / ("x" * 300), "north", 1.0, 1e-6)
     before = sorted(os.listdir(tmp_path))
-    monkeypatch.setattr(ledger_book, "SCHEMA", (*SCHEMA, "CREATE NONSENSE"))
+    monkeypatch.setattr(ledger_file, "SCHEMA", (*SCHEMA, "CREATE NONSENSE"))
     with pytest.raises(FileError, match="cannot be used"):
         Ledger.create(tmp_path / "b", "north", 1.0, 1e-6)
     assert sorted(os.listdir(tmp_path)) == before
@@ -826,7 +826,7 @@ def test_a_closed_ledger_says_so(ledger: Ledger) -> None:
 
 
 def test_a_long_ledger_is_read_in_pages_and_verified(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger_book, "_PAGE", 7)
+    monkeypatch.setattr(ledger_file, "_PAGE", 7)
     seen: list[tuple[int, int]] = []
     with Ledger.create(path, "north", INF, 1e-6) as ledger:
         for number in range(30):

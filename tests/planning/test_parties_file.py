@@ -64,11 +64,11 @@ def test_a_threshold_column_is_personal(tmp_path: Path) -> None:
         ("epsilon\n1\n", "has no column delta"),
         ("epsilon,delta,sensitivty\n1,1e-6,1\n", "has an unknown column sensitivty"),
         ("epsilon,delta,delta\n1,1e-6,1\n", "has the column delta twice"),
-        ("epsilon,delta\n", "has no parties"),
+        ("epsilon,delta\n", "has parties = none, which must be at least one"),
         ("epsilon,delta\n1,1e-6\n\n2,1e-6\n", "line 3 is blank"),
-        ("epsilon,delta\n1,1e-6\n , \n2,1e-6\n", "line 3 has epsilon = (blank), which is not a number in range"),
-        ("epsilon,delta\n1,1e-6\ntwo,1e-6\n", "line 3 has epsilon = two, which is not a number"),
-        ("epsilon,delta\n1_0,1e-6\n", "line 2 has epsilon = 1_0, which is not a number"),
+        ("epsilon,delta\n1,1e-6\n , \n2,1e-6\n", "has epsilon of line 3 = (blank), which is not a number in range"),
+        ("epsilon,delta\n1,1e-6\ntwo,1e-6\n", "has epsilon of line 3 = two, which is not a number"),
+        ("epsilon,delta\n1_0,1e-6\n", "has epsilon of line 2 = 1_0, which is not a number"),
         ("epsilon,delta\n1,1e-6\n1,1e-6,7\n", "line 3 has 3 values for 2 columns"),
         ("epsilon,delta\n1,1e-6\n1\n", "line 3 has 1 values for 2 columns"),
         ("epsilon,delta\n1,1e-6\n-1,1e-6\n", "epsilon of line 3 = -1.0, which must be greater than 0"),
@@ -80,11 +80,11 @@ def test_a_threshold_column_is_personal(tmp_path: Path) -> None:
         (b"epsilon,delta\n\xff\xfe1,1e-6\n", "is not UTF-8 text"),
         (b"\xff\xfee\x00p\x00", "is UTF-16 text: save it as CSV UTF-8"),
         (b"epsilon,delta\n1\x00,1e-6\n", "line"),
-        ("epsilon,delta\n1e400,1e-6\n", "line 2 has epsilon = 1e400, which is not a number in range"),
+        ("epsilon,delta\n1e400,1e-6\n", "has epsilon of line 2 = 1e400, which is not a number in range"),
         ("epsilon;delta\n1;1e-6\n", "has no column epsilon (it has epsilon;delta)"),
         (
             "epsilon,delta,threshold\n1,0.1,\n",
-            "line 2 has threshold = (blank), which is not a number in range: write a whole",
+            "has threshold of line 2 = (blank), which is not a number in range: write a whole",
         ),
         (
             "epsilon,delta,threshold\n1,0.1,5\n",
@@ -104,7 +104,7 @@ def test_one_bad_row_in_a_million_is_named(tmp_path: Path) -> None:
     rows = ["0.5,1e-6"] * 1_000_000
     rows[654_320] = "oops,1e-6"
     path = csv(tmp_path, "epsilon,delta\n" + "\n".join(rows) + "\n")
-    with pytest.raises(FileError, match="line 654322 has epsilon = oops"):
+    with pytest.raises(FileError, match="has epsilon of line 654322 = oops"):
         read_parties(path)
     rows[654_320] = "-3,1e-6"
     path = csv(tmp_path, "epsilon,delta\n" + "\n".join(rows) + "\n")
@@ -145,7 +145,10 @@ def test_parquet(tmp_path: Path) -> None:
             "has name of row 1 = 1.5, which must be printable",
         ),
         ("SELECT -1.0::DOUBLE AS epsilon, 0.1::DOUBLE AS delta", "epsilon of row 1 = -1.0"),
-        ("SELECT 1.0::DOUBLE AS epsilon, 0.1::DOUBLE AS delta LIMIT 0", "has no parties"),
+        (
+            "SELECT 1.0::DOUBLE AS epsilon, 0.1::DOUBLE AS delta LIMIT 0",
+            "has parties = none, which must be at least one",
+        ),
     ],
 )
 def test_bad_parquet(tmp_path: Path, query: str, message: str) -> None:
@@ -197,19 +200,25 @@ def test_toml_thresholds_have_a_default_and_nobody_may_receive(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("threshold = 1", "has no parties"),
-        ("parties = 3", "has no parties"),
-        ("[[parties]]\nepsilon = 1", "party 1 has no delta: give it one, or one for all at the top"),
-        ("[[parties]]\nepsilon = 'x'\ndelta = 0.1", "party 1 has epsilon = x, which is not a number"),
-        ("[[parties]]\nepsilon = true\ndelta = 0.1", "party 1 has epsilon = True, which is not a number"),
-        ("[[parties]]\nepsilon = 1\ndelta = 0.1\ncolour = 2", "party 1 has an unknown key colour"),
-        ("budget = 1\n[[parties]]\nepsilon = 1\ndelta = 0.1", "has an unknown key budget"),
-        ("receivers = 5\n[[parties]]\nepsilon = 1\ndelta = 0.1", "has receivers = 5"),
+        ("threshold = 1", "has parties = None, which must be one table or more: add a [[parties]] table for each"),
+        ("parties = 3", "has parties = 3, which must be one table or more"),
+        (
+            "[[parties]]\nepsilon = 1",
+            "has delta of party 1 = (none), which is missing: give the party its own, or one for all at the top",
+        ),
+        (
+            "[[parties]]\nepsilon = 'x'\ndelta = 0.1",
+            'has epsilon of party 1 = "x", which is not a number: remove the quotes',
+        ),
+        ("[[parties]]\nepsilon = true\ndelta = 0.1", "has epsilon of party 1 = true, which is not a number"),
+        ("[[parties]]\nepsilon = 1\ndelta = 0.1\ncolour = 2", "has key in party 1 = colour, which is unknown"),
+        ("budget = 1\n[[parties]]\nepsilon = 1\ndelta = 0.1", "has key in the file = budget, which is unknown"),
+        ("receivers = 5\n[[parties]]\nepsilon = 1\ndelta = 0.1", "has receivers = 5, which must be a list of names"),
         ("[[parties]]\nepsilon = -1\ndelta = 0.1", "epsilon of party 1 = -1.0"),
         ("[[parties]]\nepsilon = 1e400\ndelta = 0.1", "1e400 is out of range"),
-        ("[[parties]]\nepsilon = 1" + "0" * 400 + "\ndelta = 0.1", "party 1 has epsilon = 1000"),
+        ("[[parties]]\nepsilon = 1" + "0" * 400 + "\ndelta = 0.1", "has epsilon of party 1 = 1000"),
         ("[[parties]]\nepsilon = 1" + "0" * 5000 + "\ndelta = 0.1", "is not valid TOML"),
-        ("epsilon = 'x'\n[[parties]]\nepsilon = 1\ndelta = 0.1", "has epsilon = x, which is not a number"),
+        ("epsilon = 'x'\n[[parties]]\nepsilon = 1\ndelta = 0.1", 'has epsilon = "x", which is not a number'),
         ("[[parties]]\nname = 5\nepsilon = 1\ndelta = 0.1", "has name of party 1 = 5, which must be printable text"),
         ("not toml", "is not valid TOML"),
         ("x = " + "[" * 5000, "is not valid TOML"),
@@ -225,7 +234,7 @@ def test_bad_toml(tmp_path: Path, text: str, message: str) -> None:
 def test_missing_files_folders_and_unknown_kinds(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="does not exist"):
         read_parties(tmp_path / "none.csv")
-    with pytest.raises(FileError, match="is of no known kind"):
+    with pytest.raises(FileError, match="has an unknown type"):
         read_parties(tmp_path / "parties.xlsx")
     (tmp_path / "folder.csv").mkdir()
     with pytest.raises(FileError, match="is a folder"):

@@ -21,7 +21,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from tests.protocol.sessions import World
-from tpmdp.protocol import party as party_module
+from tpmdp.protocol import attempt as attempt_module
 from tpmdp.protocol.channel import open_sealed, seal
 from tpmdp.protocol.group import to_bits
 from tpmdp.protocol.masks import Mask, mask_key, word_type
@@ -68,10 +68,9 @@ class Book:
         self.places[seed] = place
         return seed
 
-    def mask_key(self, *arguments: Any) -> bytes:
-        key = mask_key(*arguments)
-        low, high = arguments[3:5]
-        self.pairs[key] = (low, high)
+    def mask_key(self, *keys: Any, **pair: Any) -> bytes:
+        key = mask_key(*keys, **pair)
+        self.pairs[key] = (pair["low"], pair["high"])
         return key
 
     def expand(self, key: bytes, length: int, word: int) -> Mask:
@@ -192,11 +191,11 @@ class Coalition:
                 own = next(
                     private
                     for private in (self.private(corrupt, attempt, variant) for variant in range(3))
-                    if private.public_key().public_bytes_raw() == party._attempt.keys[corrupt]
+                    if private.public_key().public_bytes_raw() == party.current.keys[corrupt]
                 )
                 header = (attempt, corrupt, index, self.terms.session, self.terms.plan_hash, b"")
                 public = X25519PrivateKey.from_private_bytes(private_of(index, attempt, 0)).public_key()
-                content = party._bound + bytes(self.terms.words_bytes)
+                content = party.current.bound + bytes(self.terms.words_bytes)
                 sealed = seal(own, public.public_bytes_raw(), Message(Kind.PAD, *header), content)
                 made.append(encode(sealed, self.world.identities[corrupt]))
         return made
@@ -300,8 +299,8 @@ def symbols(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Coalition]:
 
     def make(shape: tuple[int, int, int], corrupt: Iterable[int], guarantee: Guarantee) -> Coalition:
         made = Coalition(shape, corrupt, guarantee)
-        monkeypatch.setattr(party_module, "mask_key", made.book.mask_key)
-        monkeypatch.setattr(party_module, "expand", made.book.expand)
+        monkeypatch.setattr(attempt_module, "mask_key", made.book.mask_key)
+        monkeypatch.setattr(attempt_module, "expand", made.book.expand)
         return made
 
     return make

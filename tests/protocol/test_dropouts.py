@@ -259,7 +259,7 @@ def sealed(world: World, lead: PartySession, kind: Kind, sender: int, content: b
     """A message that the sender seals for the attempt the lead receiver is in."""
     own = X25519PrivateKey.from_private_bytes(world.secrets[sender].key(lead.attempt))
     header = (kind, lead.attempt, sender, lead.index, world.terms.session, world.terms.plan_hash, b"")
-    public = lead._attempt.own.public_key().public_bytes_raw()
+    public = lead.current.own.public_key().public_bytes_raw()
     return encode(seal(own, public, Message(*header), content), world.identities[sender])
 
 
@@ -274,7 +274,7 @@ def test_a_submission_of_a_party_that_is_not_in_the_group_is_refused(guarantee: 
     lead = parties[0]
     assert (lead.attempt, lead.step, lead.waiting_for()) == (2, "receive", [1, 2, 3])
     lead.receive(world.party(4, attempt=2).start()[-1])  # its key is of no use, and no harm
-    content = lead._attempt.transcript(5) + bytes(world.terms.words_bytes)
+    content = lead.current.transcript + bytes(world.terms.words_bytes)
     with pytest.raises(ProtocolError, match="party 5 submitted to an attempt it is not in"):
         lead.receive(sealed(world, lead, Kind.SUBMIT, 4, content))
     assert lead.waiting_for() == [1, 2, 3]

@@ -382,7 +382,7 @@ def test_a_receiver_does_not_take_a_receipt_for_an_answer() -> None:
     parties = world.parties()
     sent = exchange(parties, lambda _, data: [] if decode(data).kind == Kind.RESULT else [data])
     submit = next(decode(data) for _, data in sent if decode(data).kind == Kind.SUBMIT and decode(data).sender == 1)
-    receipt = dataclasses.replace(submit, kind=Kind.RECEIPT, sender=0, recipient=1, body=parties[1]._attempt.submitted)
+    receipt = dataclasses.replace(submit, kind=Kind.RECEIPT, sender=0, recipient=1, body=parties[1].current.submitted)
     with pytest.raises(ProtocolError, match="breaks the protocol"):
         parties[1].receive(forge(world, 0, receipt))
     assert not parties[1].done
@@ -509,7 +509,7 @@ def test_masked_vectors_look_uniform_even_to_the_lead_receiver() -> None:
         world.vectors = [to_words(np.zeros(5000, dtype=np.int64), world.terms.grid.word) for _ in range(4)]
         parties = world.parties()
         sent = exchange(parties)
-        lead = parties[0]._attempt
+        lead = parties[0].current
         for _, data in sent:
             message = decode(data)
             if message.kind == Kind.SUBMIT:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from tpmdp._util.arrays import FloatArray
 from tpmdp.errors import InputError
 
-# Outside these ranges a variance could overflow or underflow a double; nobody needs them.
+# Outside these ranges a variance could overflow or underflow a double.
 EPSILON_MIN: Final = 1e-20
 EPSILON_MAX: Final = 1e9
 DELTA_MIN: Final = 1e-300
@@ -24,7 +24,7 @@ Label = Callable[[int], str]
 
 
 def party_number(index: int) -> str:
-    """How an entry is named where parties have no names.
+    """The label of an entry if parties have no names.
 
     >>> party_number(0)
     'party 1'
@@ -33,7 +33,7 @@ def party_number(index: int) -> str:
 
 
 def _is_number(value: object) -> bool:
-    """Whole numbers, fractions and decimals count; truth values, texts and nothing do not."""
+    """Whole numbers, fractions and decimals are numbers; truth values, texts and None are not."""
     return isinstance(value, Real | Decimal) and not isinstance(value, bool | np.bool_)
 
 
@@ -57,12 +57,12 @@ def as_floats(field: str, values: ArrayLike) -> FloatArray:
         raise InputError(field, values, "is not a number or a list of numbers", "give plain numbers") from None
     if array.ndim > 1:
         raise InputError(
-            field, f"array of shape {array.shape}", "has more than one dimension", "give one number a party"
+            field, f"array of shape {array.shape}", "has more than one dimension", "give one number per party"
         )
     return array
 
 
-def _refuse(field: str, values: FloatArray, bad: NDArray[np.bool_], rule: str, remedy: str, label: Label) -> None:
+def _refuse(field: str, values: FloatArray, bad: NDArray[np.bool_], *, rule: str, remedy: str, label: Label) -> None:
     """Raise for the first entry where `bad` holds, naming its party."""
     if bad.any():
         flat = int(np.argmax(bad))
@@ -77,12 +77,12 @@ def check_epsilon(epsilon: FloatArray, label: Label = party_number) -> None:
     """
     with np.errstate(invalid="ignore"):
         bad = ~(epsilon > 0)
-        _refuse(
-            "epsilon", epsilon, bad, "must be greater than 0", "use a positive number, or inf for no protection", label
-        )
+        remedy = "use a positive number, or inf for no protection"
+        _refuse("epsilon", epsilon, bad, rule="must be greater than 0", remedy=remedy, label=label)
         bad = np.isfinite(epsilon) & ~((epsilon >= EPSILON_MIN) & (epsilon <= EPSILON_MAX))
         rule = f"must lie in [{EPSILON_MIN:g}, {EPSILON_MAX:g}] or be inf"
-        _refuse("epsilon", epsilon, bad, rule, "no smaller or larger finite budget is supported", label)
+        remedy = "no smaller or larger finite budget is supported"
+        _refuse("epsilon", epsilon, bad, rule=rule, remedy=remedy, label=label)
 
 
 def check_delta(delta: FloatArray, epsilon: FloatArray, label: Label = party_number) -> None:
@@ -93,12 +93,14 @@ def check_delta(delta: FloatArray, epsilon: FloatArray, label: Label = party_num
     delta, epsilon = np.broadcast_arrays(delta, epsilon)
     with np.errstate(invalid="ignore"):
         bad = ~((delta >= 0) & (delta < 1))
-        _refuse("delta", delta, bad, "must lie in (0, 1)", "use a small probability such as 1e-6", label)
+        remedy = "use a small probability such as 1e-6"
+        _refuse("delta", delta, bad, rule="must lie in (0, 1)", remedy=remedy, label=label)
         bad = (delta == 0) & np.isfinite(epsilon)
         rule = "cannot be met by Gaussian noise, whose tails break pure epsilon-DP at every finite epsilon"
-        _refuse("delta", delta, bad, rule, "use a small positive delta such as 1e-9", label)
+        _refuse("delta", delta, bad, rule=rule, remedy="use a small positive delta such as 1e-9", label=label)
         bad = (delta > 0) & (delta < DELTA_MIN)
-        _refuse("delta", delta, bad, f"must be at least {DELTA_MIN:g}", "use a larger delta", label)
+        rule = f"must be at least {DELTA_MIN:g}"
+        _refuse("delta", delta, bad, rule=rule, remedy="use a larger delta", label=label)
 
 
 def check_sensitivity(sensitivity: FloatArray, label: Label = party_number) -> None:
@@ -109,7 +111,8 @@ def check_sensitivity(sensitivity: FloatArray, label: Label = party_number) -> N
     with np.errstate(invalid="ignore"):
         bad = ~((sensitivity >= 0) & np.isfinite(sensitivity))
         remedy = "give the largest L2 change of the answer when this party's data changes"
-        _refuse("sensitivity", sensitivity, bad, "must be finite and not negative", remedy, label)
+        rule = "must be finite and not negative"
+        _refuse("sensitivity", sensitivity, bad, rule=rule, remedy=remedy, label=label)
         bad = (sensitivity != 0) & ~((sensitivity >= SENSITIVITY_MIN) & (sensitivity <= SENSITIVITY_MAX))
         rule = f"must be 0 or lie in [{SENSITIVITY_MIN:g}, {SENSITIVITY_MAX:g}]"
-        _refuse("sensitivity", sensitivity, bad, rule, "rescale the answer", label)
+        _refuse("sensitivity", sensitivity, bad, rule=rule, remedy="rescale the answer", label=label)

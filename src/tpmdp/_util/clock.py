@@ -1,4 +1,4 @@
-"""A clock for deadlines: it never jumps, and it goes on while the machine sleeps."""
+"""A clock for deadlines: it never jumps, and it continues while the machine sleeps."""
 
 from __future__ import annotations
 

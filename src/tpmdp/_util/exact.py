@@ -1,6 +1,6 @@
-"""Exact sums of doubles as integers times a power of two, for the checks that must not round.
+"""Exact sums of doubles as integers times a power of two, for checks that must not round.
 
-A double is an integer times a power of two, so any sum of doubles is too. `Dyadic` carries such a sum.
+A double is an integer times a power of two, and so is any sum of doubles.
 """
 
 from __future__ import annotations

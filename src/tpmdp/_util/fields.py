@@ -1,32 +1,95 @@
-"""Plain values of a study file, checked: complaints name the field and show the value as the file has it."""
+"""The one reader of fields in TOML and JSON documents.
+
+`read_toml` and `read_json` parse a file. The other functions check one value each and raise an `InputError` that names
+the field, the value as the document writes it, the rule and the remedy. Within `in_file` that error becomes a
+`FileError` that also names the file.
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, NoReturn
 
-from tpmdp.errors import InputError, shown
+from tpmdp._util.files import readable
+from tpmdp.errors import FileError, InputError, shown
 
 NAME_MAX: Final = 100
 
 
-def parse_float(text: str) -> float:
-    """A number as it is written; only the word means infinity.
+# Documents ------------------------------------------------------------------------------------------------------------
 
-    >>> parse_float("1e-6"), parse_float("inf")
-    (1e-06, inf)
-    >>> parse_float("1e400")
+
+@contextmanager
+def in_file(path: Path, remedy: str | None = None) -> Iterator[None]:
+    """An `InputError` in the block becomes a `FileError` for this file, with its own remedy if none is given here.
+
+    >>> with in_file(Path("study.toml")):
+    ...     whole("session", 0, 1, 10)
     Traceback (most recent call last):
         ...
-    ValueError: 1e400 is out of range
+    tpmdp.errors.FileError: study.toml has session = 0, which must be a whole number from 1 to 10: change it
     """
-    number = float(text)
-    if not text.isascii() or (math.isinf(number) and text.lower().lstrip("+-") != "inf"):
-        raise ValueError(f"{shown(text)} is out of range")
-    return number
+    try:
+        yield
+    except InputError as error:
+        problem = f"has {error.field} = {shown(error.value)}, which {error.rule}"
+        raise FileError(path, problem, remedy or error.remedy) from None
+
+
+def read_toml(path: Path, size_max: int) -> dict[str, Any]:
+    """The values of a TOML file. A number that does not fit a double is refused, not turned into infinity."""
+    with readable(path, size_max):
+        data = path.read_bytes()
+    try:
+        return tomllib.loads(data.decode("utf-8-sig"), parse_float=parse_float)
+    except UnicodeDecodeError:
+        raise FileError(path, "is not UTF-8 text", "save it as UTF-8") from None
+    except (ValueError, RecursionError) as error:
+        raise FileError(path, f"is not valid TOML ({shown(str(error))})", "fix it") from None
+
+
+def read_json(path: Path, size_max: int, remedy: str) -> Any:
+    """The value of a JSON file. Repeated keys, NaN and infinity are refused."""
+
+    def fail(problem: str) -> NoReturn:
+        raise FileError(path, problem, remedy) from None
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        keys = dict(pairs)
+        return keys if len(keys) == len(pairs) else fail("has a key twice")
+
+    def constant(name: str) -> NoReturn:
+        fail(f"holds {name}, which JSON does not allow")
+
+    with readable(path, size_max):
+        data = path.read_bytes()
+    try:
+        text = data.decode("utf-8")
+        if not text.strip():
+            fail("is empty")
+        return json.loads(text, object_pairs_hook=unique, parse_constant=constant)
+    except UnicodeDecodeError:
+        fail("is not UTF-8 text")
+    except (ValueError, RecursionError) as error:
+        fail(f"is not valid JSON ({shown(str(error))})")
+
+
+def table(field: str, value: Any, required: Sequence[str], optional: Sequence[str] = ()) -> dict[str, Any]:
+    """A table with these keys.
+
+    >>> table("parties", {"count": 2}, ["count"])
+    {'count': 2}
+    """
+    if not isinstance(value, dict):
+        raise InputError(field, written(value), "is not a table", "write a table of keys and values")
+    check_keys(field, value, required, optional)
+    return value
 
 
 def check_keys(where: str, table: Mapping[str, Any], required: Sequence[str], optional: Sequence[str]) -> None:
@@ -48,8 +111,38 @@ def check_keys(where: str, table: Mapping[str, Any], required: Sequence[str], op
             raise InputError(f"{key} in {where}", "(none)", "is missing", "add it")
 
 
+# Values ---------------------------------------------------------------------------------------------------------------
+
+
+def parse_float(text: str) -> float:
+    """The number that a text writes; only the word inf means infinity.
+
+    >>> parse_float("1e-6"), parse_float("inf")
+    (1e-06, inf)
+    >>> parse_float("1e400")
+    Traceback (most recent call last):
+        ...
+    ValueError: 1e400 is out of range
+    """
+    number = float(text)
+    if not text.isascii() or (math.isinf(number) and text.lower().lstrip("+-") != "inf"):
+        raise ValueError(f"{shown(text)} is out of range")
+    return number
+
+
+def entries(field: str, value: Any) -> list[Any]:
+    """A list of anything.
+
+    >>> entries("members", [1, 2])
+    [1, 2]
+    """
+    if not isinstance(value, list):
+        raise InputError(field, written(value), "is not a list", "write the values in [ ], with commas")
+    return value
+
+
 def tables(field: str, value: Any) -> list[dict[str, Any]]:
-    """A list of one table or more.
+    """A list of at least one table.
 
     >>> tables("parties", [{"name": "bank"}])
     [{'name': 'bank'}]
@@ -84,8 +177,8 @@ def whole(field: str, value: Any, low: int, high: int) -> int:
     return value
 
 
-def number(field: str, value: Any) -> float:
-    """Any number but NaN.
+def number(field: str, value: Any, finite: bool = False) -> float:
+    """A number, not NaN; infinity only if `finite` is not set.
 
     >>> number("low", 3)
     3.0
@@ -94,12 +187,14 @@ def number(field: str, value: Any) -> float:
         remedy = "remove the quotes" if isinstance(value, str) else "write a number such as 0.5, 1e-6 or inf"
         raise InputError(field, written(value), "is not a number", remedy)
     try:
-        found = float(value)
+        converted = float(value)
     except OverflowError:
         raise InputError(field, value, "is out of range", "write a smaller number") from None
-    if math.isnan(found):
+    if math.isnan(converted):
         raise InputError(field, value, "is not a number", "write a number such as 0.5, 1e-6 or inf")
-    return found
+    if finite and math.isinf(converted):
+        raise InputError(field, value, "is out of range", "write a finite number")
+    return converted
 
 
 def numbers(field: str, value: Any) -> tuple[float, ...]:
@@ -151,7 +246,7 @@ def truth(field: str, value: Any) -> bool:
 
 
 def written(value: Any) -> str:
-    """A value as a study file has it.
+    """A value as a TOML file writes it.
 
     >>> written("a"), written(True), written(None)
     ('"a"', 'true', '(none)')

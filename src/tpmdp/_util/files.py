@@ -1,4 +1,4 @@
-"""Reading and writing files safely: only regular files, with limits; writing is all or nothing."""
+"""Reading and writing files safely: regular files only, up to a size limit, and written completely or not at all."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tpmdp.errors import FileError
 
 @contextmanager
 def readable(path: Path, size_max: int) -> Iterator[int]:
-    """Yields the size of a regular file within the limit; what goes wrong in the block becomes a FileError.
+    """Yields the size of a regular file within the limit; an OSError in the block becomes a FileError.
 
     >>> with readable(Path(__file__), 1 << 20) as size:
     ...     size > 0
@@ -53,9 +53,9 @@ def check_output(path: Path) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary file beside `path` that takes its place when the block succeeds, and vanishes when it fails.
+    """A temporary file beside `path` that replaces it if the block succeeds, and is removed if it fails.
 
-    Links are followed, and a file that is replaced keeps its rights.
+    Links are followed. The new file keeps the permissions of the old one.
 
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     with replacing(Path(folder) / "a.txt") as file:
@@ -84,7 +84,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def _mode(target: Path) -> int:
-    """The rights of the file to be replaced, or those a new file gets."""
+    """The permissions of the file to be replaced, or those of a new file."""
     with suppress(FileNotFoundError):
         return stat.S_IMODE(target.stat().st_mode)
     mask = os.umask(0)

@@ -1,4 +1,4 @@
-"""A progress bar on standard error for work that takes more than a second; nothing for quick work or in pipes."""
+"""A progress bar on standard error for work that takes more than a second; nothing if standard error is a pipe."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def _ignore(done: int, total: int) -> None:
 
 
 def note_interrupt(number: int, frame: object) -> NoReturn:
-    """What Ctrl-C does: raise as usual, and remember it, because some libraries swallow what is raised in them."""
+    """The handler of Ctrl-C: raise as usual, and remember it, because some libraries swallow exceptions."""
     del number, frame
     _interrupted.set()
     raise KeyboardInterrupt
 
 
 def was_interrupted() -> bool:
-    """Whether Ctrl-C was pressed, even if nobody noticed.
+    """Whether Ctrl-C was pressed, even if the exception was swallowed.
 
     >>> was_interrupted()
     False
@@ -51,17 +51,16 @@ def stage(name: str, delay_s: float = DELAY_S) -> Iterator[Progress]:
     from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
-    bar = Bar(
+    percentage, remaining = TextColumn("{task.percentage:>3.0f}%"), (TextColumn("left"), TimeRemainingColumn())
+    columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(),
-        TextColumn("{task.percentage:>3.0f}%"),
+        percentage,
         TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
+        *remaining,
     )
+    bar = Bar(*columns, console=Console(stderr=True), transient=True)
     task = bar.add_task(name, total=None)
     timer = threading.Timer(delay_s, bar.start)
     timer.daemon = True

@@ -7,6 +7,7 @@ import json
 import math
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from tpmdp.ledger import Entry, Ledger, Spent
 
-_FILE: Final = click.Path(path_type=Path, readable=False)  # our own reader words the errors
+_FILE: Final = click.Path(path_type=Path, readable=False)  # tpmdp reports its own errors
 _EXPORTS: Final = (".csv", ".jsonl", ".json")
 _ROWS_MAX: Final = 40  # a longer ledger shows its newest entries only
 _SESSION_SHOWN: Final = 8
@@ -41,13 +42,13 @@ def ledger() -> None:
 @click.option("--delta", required=True, callback=number, help="The delta at which all is added up, such as 1e-6.")
 @click.option("--unit", default="record", show_default=True, help="What a budget protects: record or party.")
 def create(file: Path, party: str, epsilon: float, delta: float, unit: str) -> None:
-    """Make a new ledger FILE, readable by you alone.
+    """Make a new ledger FILE, readable by you only.
 
     Example: tpmdp ledger create north.ledger --party hospital_north --epsilon 2 --delta 1e-6
     """
     from tpmdp.ledger import Ledger
 
-    with Ledger.create(file, party, epsilon, delta, unit):
+    with Ledger.create(file, party, epsilon, delta=delta, unit=unit):
         click.echo(f"wrote {file}")
 
 
@@ -66,7 +67,7 @@ def show(file: Path, as_json: bool) -> None:
             return
     from tpmdp.cli.output import print_with
 
-    print_with(lambda console: _show(opened, spent, newest, console))
+    print_with(lambda console: _show(opened, spent, newest, console=console))
 
 
 @ledger.command()
@@ -82,13 +83,13 @@ def verify(file: Path, head: str | None, as_json: bool) -> None:
     from tpmdp.ledger import Ledger
 
     with Ledger.open(file) as opened, stage("checking the ledger") as progress:
-        found = opened.verify(head, progress)
+        newest = opened.verify(head, progress)
         count = next(entry.number for entry in opened.newest(1))
     if as_json:
-        click.echo(json.dumps({"valid": True, "entries": count, "head": found}))
+        click.echo(json.dumps({"valid": True, "entries": count, "head": newest}))
         return
     noted = " The head noted earlier is among them." if head else ""
-    click.echo(f"VALID: {count} {'entry' if count == 1 else 'entries'}, each as it was written.{noted}\nhead {found}")
+    click.echo(f"VALID: {count} {'entry' if count == 1 else 'entries'}, each as it was written.{noted}\nhead {newest}")
 
 
 @ledger.command()
@@ -149,7 +150,7 @@ def _plain(value: Any) -> Any:
 
 
 def _summary(opened: Ledger, spent: Spent, last: Entry) -> dict[str, Any]:
-    numbers = {name: _plain(value) for name, value in vars(spent).items()}
+    numbers = {name: _plain(value) for name, value in asdict(spent).items()}
     return {"party": opened.party, "unit": opened.unit, **numbers, "entries": last.number, "head": last.hash}
 
 

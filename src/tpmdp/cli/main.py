@@ -30,7 +30,7 @@ from tpmdp.cli.study import join, keygen, run, terms
 from tpmdp.errors import CertificateError, DeadlineError, InputError, TpmdpError, shown
 
 if TYPE_CHECKING:
-    from tpmdp.planning.parties_file import Parties
+    from tpmdp.planning.parties_file import PartiesTable
     from tpmdp.report.plan import PlanReport
     from tpmdp.spec import Spec
 
@@ -170,7 +170,7 @@ def _write(report: PlanReport, out: Path | None, plot: Path | None) -> None:
             write_plan(report.plan, out)
 
 
-def _threshold(option: str | None, found: Parties) -> Any:
+def _threshold(option: str | None, found: PartiesTable) -> Any:
     if option is None:
         if found.threshold is None:
             raise InputError("--threshold", "(none)", "is missing", "say how many parties may collude, such as 2")
@@ -201,7 +201,7 @@ def _tolerant(spec: Spec, tolerate: int) -> Spec:
     return spec.replace(threshold=spec.threshold + tolerate)
 
 
-def _weighting(option: str | None, found: Parties) -> Any:
+def _weighting(option: str | None, found: PartiesTable) -> Any:
     if option == "own" and found.weights is None:
         raise InputError("--weighting", "own", "needs weights, and the file has none", "add a column weight, 0 to 1")
     if option in (None, "own") and found.weights is not None:
@@ -211,7 +211,7 @@ def _weighting(option: str | None, found: Parties) -> Any:
     return option or "equal"
 
 
-def _receivers(option: str | None, found: Parties) -> Any:
+def _receivers(option: str | None, found: PartiesTable) -> Any:
     if option is None:
         if found.receivers is None:
             raise InputError("--receivers", "(none)", "is missing", "list names a,b or use all or none")

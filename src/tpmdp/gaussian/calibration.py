@@ -1,6 +1,6 @@
 """Budgets to noise and back: the analytic Gaussian mechanism (Balle and Wang 2018, Theorem 8), vectorised.
 
-Symbols as in `gaussian_delta`. An iteration proposes, and a check that includes the rounding error accepts; so every
+Symbols as in `delta`. An iteration proposes a value, and a check that includes the rounding error accepts it, so every
 public function errs on the private side. docs/theory.md, "Calibration", has the proof.
 """
 
@@ -18,13 +18,13 @@ from tpmdp._util.arrays import FloatArray
 from tpmdp._util.budget_rules import as_floats, check_delta, check_epsilon, check_sensitivity
 from tpmdp._util.progress import Progress
 from tpmdp.errors import InputError
-from tpmdp.gaussian.delta import Evaluate, Evaluation, U, evaluate_direct, evaluate_series
+from tpmdp.gaussian.delta import Evaluate, LogDelta, U, evaluate_direct, evaluate_series
 
 _SERIES_BELOW: Final = 0.25  # mu below which R(a) - R(b) is summed as a series about m
 _COMPLEMENT_BELOW: Final = -1.0  # a below which 1 - delta is computed instead of delta
 _UNDERFLOW_ABOVE: Final = 39.0  # a above which delta < Phi(-a) is below the least positive double
 _MU_FAR: Final = 1e7
-_CHUNK: Final = 1 << 15  # entries worked on at a time: fits the cache, and long enough for two threads
+_CHUNK: Final = 1 << 15  # entries per step: they fit the cache, and suffice to occupy a thread
 _THREADS_FROM: Final = 1 << 17
 _ROUNDS: Final = 80
 
@@ -76,7 +76,7 @@ def _solve_region(epsilon: FloatArray, delta: FloatArray, mu: FloatArray, side: 
             keep = ~accepted
             where = where[keep]
             mu, epsilon, target, slack, f, tau, m = (v[keep] for v in (mu, epsilon, target, slack, f, tau, m))
-            at = Evaluation(*(v[keep] for v in at))
+            at = LogDelta(*(v[keep] for v in at))
         a, b = m - 0.5 * mu, m + 0.5 * mu
         slope = side / at.kappa  # of log_value in log mu
         newton = f * at.kappa
@@ -94,17 +94,17 @@ def _solve_mu(epsilon: FloatArray, delta: FloatArray) -> FloatArray:
     upper = delta > 0.5
     if upper.any():
         eps, dlt = epsilon[upper], delta[upper]
-        result[upper] = _solve_region(eps, dlt, _guess_mu_upper(eps, dlt), -1, evaluate_direct)
+        result[upper] = _solve_region(eps, dlt, _guess_mu_upper(eps, dlt), side=-1, evaluate=evaluate_direct)
     guess = _guess_mu(epsilon, delta)
     series = ~upper & (guess < _SERIES_BELOW)
     for mask, evaluate in ((series, evaluate_series), (~(upper | series), evaluate_direct)):
         if mask.any():
-            result[mask] = _solve_region(epsilon[mask], delta[mask], guess[mask], 1, evaluate)
+            result[mask] = _solve_region(epsilon[mask], delta[mask], guess[mask], side=1, evaluate=evaluate)
     return result
 
 
 def _sigma_kernel(epsilon: FloatArray, delta: FloatArray, sensitivity: FloatArray) -> FloatArray:
-    """Sigma for budgets already validated; 0 where no noise is needed."""
+    """Sigma for validated budgets; 0 where no noise is needed."""
     sigma = np.zeros(len(epsilon))
     noisy = np.isfinite(epsilon) & (sensitivity > 0)
     if noisy.all():
@@ -134,7 +134,7 @@ def _delta_bound(mu: FloatArray, m: FloatArray) -> FloatArray:
 
 
 def _delta_kernel(sigma: FloatArray, epsilon: FloatArray, sensitivity: FloatArray) -> FloatArray:
-    """An upper bound on delta; 1 where sigma is 0 and the data matter, 0 where nothing can be learnt."""
+    """An upper bound on delta; 1 where sigma is 0 and the data matter, 0 where nothing can be learned."""
     delta = np.zeros(len(sigma))
     mu = _mu_kernel(sigma, sensitivity)
     delta[(mu == np.inf) & np.isfinite(epsilon)] = 1.0
@@ -190,7 +190,7 @@ def _epsilon_kernel(sigma: FloatArray, delta: FloatArray, sensitivity: FloatArra
     epsilon = np.zeros(len(sigma))
     mu = _mu_kernel(sigma, sensitivity)
     epsilon[(mu == np.inf) | ((mu > 0) & (delta == 0))] = np.inf
-    # Beyond any use, delta <= Phi(-a) <= e^(-a^2/2) gives a bound that needs no iteration.
+    # For such a large mu, delta <= Phi(-a) <= e^(-a^2/2) gives a bound without iteration.
     far = (mu > _MU_FAR) & np.isfinite(mu) & (delta > 0)
     epsilon[far] = mu[far] * (0.5 * mu[far] + np.sqrt(-2.0 * np.log(delta[far]))) * (1.0 + 16 * U)
     # Below, delta(mu) <= mu / sqrt(2 pi) at epsilon = 0 already, so epsilon is 0.
@@ -203,7 +203,7 @@ def _epsilon_kernel(sigma: FloatArray, delta: FloatArray, sensitivity: FloatArra
 
 
 def _map(kernel: Kernel, *columns: FloatArray, progress: Progress | None = None) -> FloatArray:
-    """Apply a kernel in cache-sized chunks, on all cores when there is enough to do."""
+    """Apply a kernel in chunks that fit the cache, on all cores if there are enough entries."""
     arrays = np.broadcast_arrays(*columns)
     shape = arrays[0].shape
     flat = [np.atleast_1d(array) for array in arrays]
@@ -238,7 +238,7 @@ def _cores() -> int:
 
 
 def _silent(work: Callable[[int], int]) -> Callable[[int], int]:
-    """NumPy's error state is kept per thread; switch its warnings off in the workers too."""
+    """NumPy keeps its error state per thread: switch warnings off in the workers, too."""
 
     def quiet(start: int) -> int:
         with np.errstate(all="ignore"):
@@ -268,7 +268,7 @@ def _same_shape(field: str, *arrays: FloatArray) -> None:
     lengths = {array.shape for array in arrays if array.ndim}
     if len(lengths) > 1:
         sizes = " and ".join(str(shape[0]) for shape in sorted(lengths))
-        raise InputError(field, f"arrays of length {sizes}", "do not match", "give one value, or one a party")
+        raise InputError(field, f"arrays of length {sizes}", "do not match", "give one value, or one per party")
 
 
 def _unwrap(result: FloatArray) -> float | FloatArray:
@@ -320,7 +320,7 @@ def epsilon_at(sigma: ArrayLike, delta: ArrayLike, sensitivity: ArrayLike = 1.0)
 def epsilon_at(sigma: ArrayLike, delta: ArrayLike, sensitivity: ArrayLike = 1.0) -> float | FloatArray:
     """The epsilon of Gaussian noise with this standard deviation at this delta; never too small.
 
-    Zero noise gives infinity; so much noise that delta alone covers the loss gives 0.
+    Zero noise gives infinity; enough noise for delta alone to cover the loss gives 0.
 
     >>> print(f"{epsilon_at(4.224678889, 1e-6):.9f}")
     1.000000000

@@ -1,4 +1,4 @@
-"""What several releases cost together, party by party: basic, advanced and exact Gaussian composition.
+"""The joint cost of several releases per party: basic, advanced and exact Gaussian composition.
 
 Axis 0 runs over releases, a second axis (if any) over parties. Every result is rounded up: a cost is never
 understated. docs/theory.md, "Composition".
@@ -28,7 +28,7 @@ def _costs(field: str, values: ArrayLike) -> FloatArray:
 
 
 def _sum_up(values: FloatArray) -> FloatArray:
-    """The sum over releases, rounded up by the most that adding them in any order can lose."""
+    """The sum over releases, rounded up by the largest possible rounding error."""
     with np.errstate(over="ignore"):
         return np.asarray(values.sum(axis=0) * (1.0 + (len(values) + 2) * _EPS))
 
@@ -52,8 +52,8 @@ def compose_advanced(
 ) -> tuple[float | FloatArray, float | FloatArray]:
     """Advanced composition of like releases (Theorem 5, with its first component corrected to the composed epsilon).
 
-    `epsilon` and `delta` are one release's, a number or one a party; the result's delta is releases * delta +
-    extra_delta.
+    `epsilon` and `delta` are those of one release, a number or one per party; the result's delta is
+    releases * delta + extra_delta.
 
     >>> epsilon, delta = compose_advanced(0.1, 0.0, releases=100, extra_delta=1e-6)
     >>> print(f"{epsilon:.3f} {delta:.1e}")
@@ -73,7 +73,7 @@ def compose_advanced(
 
 
 def compose_gaussian(mu: ArrayLike) -> float | FloatArray:
-    """Exact composition of Gaussian releases: the mu of them all is the root of the sum of squares.
+    """Exact composition of Gaussian releases: their joint mu is the root of the sum of squares.
 
     Holds for adaptively chosen releases too, as a filter on the sum of mu^2 (Smith and Thakurta 2022).
 

@@ -18,8 +18,8 @@ U: Final = 2.0**-53
 _LOG_SQRT_2PI: Final = 0.9189385332046727
 
 
-class Evaluation(NamedTuple):
-    """log delta at (mu, m), or log(1 - delta) where `side` is -1; see docs/theory.md, Lemma C1."""
+class LogDelta(NamedTuple):
+    """log delta at (mu, m), or log(1 - delta) if `side` is -1; see docs/theory.md, Lemma C1."""
 
     log_value: FloatArray
     kappa: FloatArray  # d log mu / d log_value, without its sign
@@ -27,7 +27,7 @@ class Evaluation(NamedTuple):
     mills_b: FloatArray  # R(b), to first order in the series region
 
 
-Evaluate = Callable[[FloatArray, FloatArray, int], Evaluation]
+Evaluate = Callable[[FloatArray, FloatArray, int], LogDelta]
 
 
 def mills(x: FloatArray) -> FloatArray:
@@ -49,7 +49,7 @@ def mills_error(x: FloatArray) -> FloatArray:
     return (12 * U) * (1.0 + 1.0 / (1.0 + x * x))
 
 
-def evaluate_direct(mu: FloatArray, m: FloatArray, side: int) -> Evaluation:
+def evaluate_direct(mu: FloatArray, m: FloatArray, side: int) -> LogDelta:
     """Lemma C1, regions "difference" (side 1) and "complement" (side -1).
 
     >>> np.exp(evaluate_direct(np.array(1.0), np.array(1.0), 1).log_value).round(6)
@@ -62,10 +62,10 @@ def evaluate_direct(mu: FloatArray, m: FloatArray, side: int) -> Evaluation:
     slope_a = np.abs(side * a * mills_a - 1.0)
     absolute = mills_error(a) * mills_a + mills_error(b) * mills_b
     absolute += (4 * U) * b * (slope_a + np.abs(1.0 - b * mills_b) + 8 * U)
-    return _finish(a, b, value, absolute, value / mu, mills_b)
+    return _finish(a, b, value, absolute=absolute, kappa=value / mu, mills_b=mills_b)
 
 
-def evaluate_series(mu: FloatArray, m: FloatArray, side: int) -> Evaluation:
+def evaluate_series(mu: FloatArray, m: FloatArray, side: int) -> LogDelta:
     """Lemma C1, region "series": R(a) - R(b) by seven odd Taylor terms about m.
 
     >>> np.exp(evaluate_series(np.array(0.1), np.array(1.0), 1).log_value).round(6)
@@ -89,14 +89,15 @@ def evaluate_series(mu: FloatArray, m: FloatArray, side: int) -> Evaluation:
     y = half * (m + 1.0)
     growth = 0.17 * y * y * np.exp(0.05 * y * y) + 0.15 * mu * mu  # of errors through the recurrence
     absolute = mu * (mills_error(m) + (16 * U) + (32 * U) * growth + remainder)
-    return _finish(a, b, kappa * mu, absolute, kappa, ratio + half * (slope + 0.5 * half * (ratio + m * slope)))
+    mills_b = ratio + half * (slope + 0.5 * half * (ratio + m * slope))
+    return _finish(a, b, kappa * mu, absolute=absolute, kappa=kappa, mills_b=mills_b)
 
 
 def _finish(
     a: FloatArray, b: FloatArray, value: FloatArray, absolute: FloatArray, kappa: FloatArray, mills_b: FloatArray
-) -> Evaluation:
+) -> LogDelta:
     """log value and the bound tau on its error, from the absolute error of the value."""
     log_value = np.log(value)
     size = np.abs(a)
     tau = absolute / value + U * (size * (4 * b + 3 * size) + 8 * np.abs(log_value) + 16)
-    return Evaluation(log_value - (0.5 * a * a + _LOG_SQRT_2PI), kappa, tau, mills_b)
+    return LogDelta(log_value - (0.5 * a * a + _LOG_SQRT_2PI), kappa, tau, mills_b=mills_b)

@@ -1,7 +1,8 @@
 """What one party has spent on privacy: a durable, append-only, hash-chained ledger in one SQLite file."""
 
-from tpmdp.ledger.book import UNITS, Ledger, Reservation, Status
+from tpmdp.ledger.book import Ledger, Reservation, Status
 from tpmdp.ledger.entry import Entry
+from tpmdp.ledger.file import UNITS
 from tpmdp.ledger.spending import (
     NEXT_CLOSENESS,
     Charge,

@@ -1,4 +1,4 @@
-"""Running through a whole ledger: every hash, total, limit and session must be as it was written."""
+"""Verification of a whole ledger: every hash, total, limit and session."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tpmdp.errors import InputError, shown
 from tpmdp.ledger.entry import SESSION_BYTES, Entry, entry_hash
 from tpmdp.ledger.spending import add_up, check_limit, promises, rounded_up, square_up
 
-# Another machine's logarithm may differ in the last digits, so a check years later allows for that much.
+# Logarithms differ between machines in the last digits; a check on another machine allows for that.
 _OTHER_MACHINE: Final = 1e-12
 
 
@@ -23,7 +23,7 @@ class Verification:
         self._open: dict[str, bool] = {}  # by session: still unsettled
 
     def page(self, rows: Sequence[tuple[Any, ...]]) -> tuple[int, str] | None:
-        """The number of the first wrong entry of the page and what is wrong; None if all is well."""
+        """The number of the first wrong entry of the page and the problem; None if all are right."""
         reserved: list[tuple[int, float, float, float, float]] = []
         problem: tuple[int, str] | None = None
         for row in rows:

@@ -15,7 +15,7 @@ SESSION_BYTES: Final = 32
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of the ledger. `time` is for the reader only: no decision uses a clock.
+    """One line of the ledger. `time` is for people only: no decision uses a clock.
 
     >>> [item.name for item in fields(Entry)][:5]
     ['number', 'kind', 'time', 'session', 'study']
@@ -45,19 +45,25 @@ class Entry:
         >>> Entry(1, "open", "", "", "", 0, 0, 0, 0, 0, 0, 1, 1e-6, "", "", "").charge.mu
         0.0
         """
-        return Charge(self.mu, self.closeness, self.epsilon, self.delta)
+        return Charge(self.mu, self.closeness, self.epsilon, delta=self.delta)
+
+
+def before_first(limit: tuple[float, float], origin: str) -> Entry:
+    """What an empty ledger counts as its last entry."""
+    texts, numbers = ("",) * 4, (0.0,) * 6
+    return Entry(0, *texts, *numbers, *limit, outcome="", previous="", hash=origin)
 
 
 COLUMNS: Final = tuple(item.name for item in fields(Entry))
 
 
 def origin_hash(identity: str, party: str, unit: str) -> str:
-    """What stands before the first entry: binds the chain to this ledger, its party and its unit."""
+    """The hash before the first entry. It binds the chain to this ledger, its party and its unit."""
     return hashlib.sha256(canonical_json({"id": identity, "party": party, "unit": unit}).encode()).hexdigest()
 
 
 def entry_hash(row: Sequence[Any]) -> str:
-    """The hash an entry must have: over the hash before it and all its fields."""
+    """The hash of an entry: over the hash before it and all its fields."""
     content = {
         name: value.hex() if isinstance(value, float) else value
         for name, value in zip(COLUMNS[:-2], row[:-2], strict=True)

@@ -1,83 +1,364 @@
-"""The file of a ledger: its tables and triggers, its settings, and what goes wrong with it in words."""
+"""The file of a ledger: how it is made, opened, read page by page, appended to and verified.
+
+Each entry's hash is SHA-256 over the hash before it and the entry's fields as JSON (keys sorted, no blanks, numbers as
+`float.hex`); the first entry's predecessor is the hash of the ledger's random id, party and unit. Anybody who may write
+the file can rewrite the whole chain: only a head noted elsewhere (`verify(head=...)`) shows that.
+"""
 
 from __future__ import annotations
 
+import math
 import os
+import secrets
 import sqlite3
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from types import TracebackType
+from typing import Any, Final, Self
 
-from tpmdp.errors import FileError, shown
+from tpmdp._util.files import check_output, readable
+from tpmdp._util.progress import Progress
+from tpmdp.errors import FileError, InputError, shown
+from tpmdp.ledger.check import Verification
+from tpmdp.ledger.entry import COLUMNS, Entry, before_first, entry_hash, origin_hash
+from tpmdp.ledger.room import totals_with
+from tpmdp.ledger.schema import APPLICATION, SCHEMA, VERSION, connect, exists_error, file_error
+from tpmdp.ledger.spending import Charge, LedgerError, check_limit
 
-APPLICATION: Final = 0x54504D4C  # "TPML"
-
-VERSION: Final = 1
-
-_BUSY_MS: Final = 30_000
-
-SCHEMA: Final = (
-    "CREATE TABLE ledger (id TEXT NOT NULL, party TEXT NOT NULL, unit TEXT NOT NULL) STRICT",
-    "CREATE TABLE entries (number INTEGER PRIMARY KEY, kind TEXT NOT NULL, time TEXT NOT NULL, session TEXT NOT NULL, "
-    "study TEXT NOT NULL, mu REAL NOT NULL, closeness REAL NOT NULL, epsilon REAL NOT NULL, delta REAL NOT NULL, "
-    "mu_squared_total REAL NOT NULL, closeness_total REAL NOT NULL, limit_epsilon REAL NOT NULL, "
-    "limit_delta REAL NOT NULL, outcome TEXT NOT NULL, previous TEXT NOT NULL, hash TEXT NOT NULL) STRICT",
-    "CREATE TABLE private (session TEXT NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL, "
-    "PRIMARY KEY (session, name)) STRICT",
-    "CREATE UNIQUE INDEX once ON entries (session, kind) WHERE session <> ''",
-    "CREATE TRIGGER no_change BEFORE UPDATE ON entries BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END",
-    "CREATE TRIGGER no_deletion BEFORE DELETE ON entries BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END",
-    # INSERT OR REPLACE deletes without asking the trigger above, so it must not get that far.
-    "CREATE TRIGGER in_order BEFORE INSERT ON entries "
-    "WHEN NEW.number IS NOT (SELECT coalesce(max(number), 0) + 1 FROM entries) OR (NEW.session <> '' AND EXISTS "
-    "(SELECT 1 FROM entries WHERE session = NEW.session AND kind = NEW.kind AND session <> '')) "
-    "BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END",
-    "CREATE TRIGGER no_new_owner BEFORE UPDATE ON ledger BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END",
-    "CREATE TRIGGER no_orphan BEFORE DELETE ON ledger BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END",
-)
+UNITS: Final = ("record", "party")
+TEXT_MAX: Final = 200  # characters of a party's or study's name
+SELECT: Final = f"SELECT {', '.join(COLUMNS)} FROM entries"  # noqa: S608 - our own column names
+_SIZE_MAX: Final = 1 << 44
+_PAGE: Final = 2048  # entries read at a time: between pages no lock is held, so a slow reader delays nobody
+_INSERT: Final = f"INSERT INTO entries VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608
 
 
-def file_error(path: Path, error: sqlite3.Error) -> FileError:
-    """What SQLite says, in words of ours and with a remedy."""
-    name = getattr(error, "sqlite_errorname", "") or ""
-    for prefix, problem, remedy in (
-        ("SQLITE_FULL", "cannot be written (the disk is full)", "free some space; nothing was changed"),
-        ("SQLITE_BUSY", "is in use by another process", "try again, or end the process that holds it"),
-        ("SQLITE_LOCKED", "is in use by another process", "try again, or end the process that holds it"),
-        ("SQLITE_READONLY", "cannot be written (read-only)", "check the rights of the file and its folder"),
-        ("SQLITE_PERM", "cannot be written (no rights)", "check the rights of the file and its folder"),
-        ("SQLITE_CANTOPEN", "cannot be opened", "check the rights of the file and its folder"),
-        ("SQLITE_NOTADB", "is not a ledger", "name a file made by tpmdp ledger create"),
-        ("SQLITE_CORRUPT", "is damaged", "restore the newest copy and compare its head with one noted earlier"),
-        ("SQLITE_IOERR", f"cannot be read or written (disk error {name})", "check the disk and its space"),
-    ):
-        if name.startswith(prefix):
-            return FileError(path, problem, remedy)
-    return FileError(path, f"cannot be used ({shown(str(error))})", "check that it is a ledger; nothing was changed")
+def check_text(name: str, value: object) -> str:
+    """A short printable name."""
+    if not isinstance(value, str) or not value.strip() or len(value) > TEXT_MAX or not value.isprintable():
+        raise InputError(name, value, f"must be 1 to {TEXT_MAX} printable characters", "give a plain name")
+    return value
 
 
-def connect(path: Path) -> sqlite3.Connection:
-    """A connection that waits for other processes, syncs fully and erases what it deletes.
-
-    A rollback journal, not a write-ahead log: the file alone is then the whole ledger, so a copy of it never lacks the
-    newest charges, and what `settle` erases is not left behind in a log. EXTRA, not FULL: else a power cut could bring
-    the deleted journal back, and it would undo a reservation that was reported as made.
-    """
-    try:
-        address = Path(os.path.realpath(path)).as_uri() + "?mode=rw"  # never makes a file
-        connection = sqlite3.connect(
-            address, uri=True, timeout=_BUSY_MS / 1000, isolation_level=None, check_same_thread=False
-        )
-    except sqlite3.Error as error:
-        raise file_error(path, error) from None
-    try:
-        for setting in ("trusted_schema=OFF", "secure_delete=ON", "synchronous=EXTRA", "fullfsync=ON"):
-            connection.execute(f"PRAGMA {setting}").fetchall()
-    except sqlite3.Error as error:
-        connection.close()
-        raise file_error(path, error) from None
-    return connection
+def _settled_status(path: Path) -> os.stat_result:
+    """The status of a file; waits a moment if another process is about to name it."""
+    for _ in range(20):
+        status = path.stat()
+        if status.st_nlink == 1:
+            return status
+        time.sleep(0.05)
+    for other in path.parent.glob(".tpmdp-*.ledger"):  # left by a process killed while it created the ledger
+        with suppress(OSError):
+            if other.samefile(path):
+                other.unlink()
+    return path.stat()
 
 
-def exists_error(path: Path) -> FileError:
-    """A ledger is never replaced."""
-    return FileError(path, "exists already", "choose another name; a ledger is never replaced")
+def _head(text: str) -> str:
+    head = text.strip().lower()
+    if len(head) != 64 or set(head) - set("0123456789abcdef"):
+        raise InputError("head", text, "must be 64 hex digits", "give a hash that verify or show printed earlier")
+    return head
+
+
+def _now() -> str:
+    return datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="seconds")
+
+
+class LedgerFile:
+    """One party's ledger file; a context manager. Threads may share it; a forked process opens its own."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        """Used by `create` and `open`; owns the connection from now on."""
+        self.path: Final = path
+        self.party = self.unit = ""
+        self._origin = ""
+        self._connection: Final = connection
+        self._lock: Final = threading.RLock()
+        self._process: Final = os.getpid()
+        self._file: Final = self._identity()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self.path)!r}, party={self.party!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; may be called twice."""
+        with self._lock:
+            self._connection.close()
+
+    @classmethod
+    def create(cls, path: Path, party: str, epsilon: float, delta: float, unit: str = "record") -> Self:
+        """A new ledger with this limit, readable by its owner only (mode 0600); refuses a file that exists.
+
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with LedgerFile.create(Path(folder) / "a.ledger", "hospital", 1.0, 1e-6) as ledger:
+        ...         ledger.party, ledger.unit, oct(ledger.path.stat().st_mode & 0o777)
+        ('hospital', 'record', '0o600')
+        """
+        check_text("party", party)
+        if unit not in UNITS:
+            raise InputError("unit", unit, "must be record or party", "say whose data one budget protects")
+        limit = check_limit(epsilon, delta)
+        check_output(path)
+        if os.path.lexists(path):
+            raise exists_error(path)
+        # Written under another name and then linked: no process ever sees an incomplete ledger.
+        try:
+            handle, name = tempfile.mkstemp(dir=path.parent, prefix=".tpmdp-", suffix=".ledger")
+            os.close(handle)
+            os.chmod(name, 0o600)  # whatever the umask is
+        except OSError as error:
+            problem = f"cannot be written ({error.strerror or error})"
+            raise FileError(path, problem, "check the disk and the rights of the folder") from None
+        try:
+            with cls(Path(name), connect(Path(name))) as ledger:
+                ledger._fill(party, unit, limit)
+            os.link(name, path)
+        except FileExistsError:
+            raise exists_error(path) from None
+        except FileError as error:
+            raise FileError(path, error.problem, error.remedy) from None
+        except OSError as error:
+            problem = f"cannot be written ({error.strerror or error})"
+            raise FileError(path, problem, "use a file system with hard links") from None
+        finally:
+            for leftover in (Path(name), Path(f"{os.path.realpath(name)}-journal")):
+                with suppress(OSError):
+                    leftover.unlink()
+        return cls.open(path)
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """The ledger in this file, after a quick check of its first and last entry; `verify` checks them all.
+
+        >>> LedgerFile.open(Path("no.ledger"))
+        Traceback (most recent call last):
+            ...
+        tpmdp.errors.FileError: no.ledger does not exist: check the path, or make one with tpmdp ledger create
+        """
+        if not os.path.lexists(path):
+            raise FileError(path, "does not exist", "check the path, or make one with tpmdp ledger create")
+        # Never opened here: closing a second handle would drop SQLite's locks in this process.
+        with readable(path, _SIZE_MAX) as size:
+            status = _settled_status(path)
+            if size == 0:
+                raise FileError(path, "is empty, not a ledger", "name a file made by tpmdp ledger create")
+            if os.name == "posix" and status.st_mode & 0o077:
+                raise FileError(path, f"is open to others (mode {status.st_mode & 0o777:04o})", f"chmod 600 {path}")
+            if status.st_nlink > 1:
+                # After a crash under its other name SQLite would not find the journal, which is named after the file.
+                raise FileError(path, "has a second name (hard link)", "remove that link, or make a copy instead")
+        ledger = cls(path, connect(path))
+        try:
+            ledger._load()
+        except BaseException:
+            ledger.close()
+            raise
+        return ledger
+
+    def _fill(self, party: str, unit: str, limit: tuple[float, float]) -> None:
+        """Write the tables and the first entry in one transaction."""
+        identity = secrets.token_hex(16)
+        with self._guard():
+            # All or nothing, including these two settings, which are in the file's first page.
+            self._connection.execute("BEGIN IMMEDIATE")
+            self._connection.execute(f"PRAGMA application_id={APPLICATION}")
+            self._connection.execute(f"PRAGMA user_version={VERSION}")
+            for statement in SCHEMA:
+                self._connection.execute(statement)
+            self._connection.execute("INSERT INTO ledger VALUES (?, ?, ?)", (identity, party, unit))
+            self._append(before_first(limit, origin_hash(identity, party, unit)), "open")
+            self._connection.execute("COMMIT")
+
+    def _load(self) -> None:
+        """Check that this is a ledger of this version, and its first and last entry."""
+        with self._guard():
+            application = self._connection.execute("PRAGMA application_id").fetchone()[0]
+            version = self._connection.execute("PRAGMA user_version").fetchone()[0]
+            if application != APPLICATION:
+                raise FileError(self.path, "is not a ledger", "name a file made by tpmdp ledger create")
+            if version != VERSION:
+                problem = f"has format {version}, and this tpmdp reads format {VERSION}"
+                raise FileError(self.path, problem, "use the tpmdp that wrote it")
+            mode = self._connection.execute("PRAGMA journal_mode=DELETE").fetchone()[0]
+            if mode != "delete":
+                raise FileError(self.path, f"is in journal mode {mode}", "end the process that holds it")
+            owners = self._connection.execute("SELECT id, party, unit FROM ledger").fetchall()
+            if len(owners) != 1:
+                raise self._altered(1, "has no owner")
+            identity, self.party, self.unit = owners[0]
+            self._origin = origin_hash(identity, self.party, self.unit)
+            first = self._connection.execute(f"{SELECT} ORDER BY number LIMIT 1").fetchone()
+            if first is None or first[0] != 1 or first[-2] != self._origin or first[-1] != entry_hash(first):
+                raise self._altered(1, "does not match its hash")
+            self._last()
+
+    @contextmanager
+    def _guard(self) -> Iterator[None]:
+        """One thread at a time. On an error an open transaction is undone; SQLite's errors become a FileError."""
+        if os.getpid() != self._process:
+            raise LedgerError("the ledger", "was opened before this process was forked", "open it again")
+        with self._lock:
+            try:
+                yield
+            except BaseException as error:
+                with suppress(sqlite3.Error):
+                    if self._connection.in_transaction:
+                        self._connection.execute("ROLLBACK")
+                if isinstance(error, sqlite3.Error):
+                    raise file_error(self.path, error) from None
+                raise
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Entry]:
+        """One writer at a time, among all processes. Yields the last entry and commits if the block succeeds."""
+        with self._guard():
+            self._connection.execute("BEGIN IMMEDIATE")
+            if self._identity() != self._file:
+                raise FileError(self.path, "was moved or replaced while in use", "open the ledger again")
+            yield self._last()
+            self._connection.execute("COMMIT")
+
+    def _identity(self) -> tuple[int, int]:
+        try:
+            status = self.path.stat()
+        except OSError:
+            return (-1, -1)
+        return status.st_dev, status.st_ino
+
+    def _read(self, query: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        with self._guard():
+            return self._connection.execute(query, values).fetchall()
+
+    def _last(self) -> Entry:
+        row = self._connection.execute(f"{SELECT} ORDER BY number DESC LIMIT 1").fetchone()
+        if row is None:
+            raise self._altered(1, "is missing")
+        if row[-1] != entry_hash(row):
+            raise self._altered(row[0], "does not match its hash")
+        return Entry(*row)
+
+    def _append(
+        self,
+        last: Entry,
+        kind: str,
+        session: str = "",
+        study: str = "",
+        charge: Charge | None = None,
+        limit: tuple[float, float] | None = None,
+        outcome: str = "",
+    ) -> Entry:
+        """Write the entry after `last`, within a transaction."""
+        cost = charge or Charge(0.0, 0.0, 0.0, 0.0)
+        mu_squared, closeness = totals_with(last, cost.mu, cost.closeness)
+        row: list[Any] = [last.number + 1, kind, _now(), session, study]
+        row += [cost.mu, cost.closeness, cost.epsilon, cost.delta, mu_squared, closeness]
+        row += [*(limit or (last.limit_epsilon, last.limit_delta)), outcome, last.hash, ""]
+        row[-1] = entry_hash(row)
+        self._connection.execute(_INSERT, row)
+        return Entry(*row)
+
+    def _altered(self, number: int, problem: str) -> LedgerError:
+        remedy = "the file was changed by something else; restore the newest copy that verifies"
+        return LedgerError(f"entry {number} of {shown(str(self.path), 300)}", problem, remedy)
+
+    def entries(self, after: int = 0) -> Iterator[Entry]:
+        """The entries, oldest first, or those numbered above `after`. A slow reader delays nobody.
+
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with LedgerFile.create(Path(folder) / "a.ledger", "hospital", 1.0, 1e-6) as ledger:
+        ...         [entry.kind for entry in ledger.entries()]
+        ['open']
+        """
+        for page in self._pages(after):
+            for row in page:
+                yield Entry(*row)
+
+    def newest(self, count: int) -> list[Entry]:
+        """The last entries, oldest first.
+
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with LedgerFile.create(Path(folder) / "a.ledger", "hospital", 1.0, 1e-6) as ledger:
+        ...         [entry.kind for entry in ledger.newest(1)]
+        ['open']
+        """
+        rows = self._read(f"{SELECT} ORDER BY number DESC LIMIT ?", (count,))
+        return [Entry(*row) for row in reversed(rows)]
+
+    def export(self) -> Iterator[dict[str, object]]:
+        """Every entry as plain JSON values, infinity as "inf"; without private state.
+
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with LedgerFile.create(Path(folder) / "a.ledger", "hospital", float("inf"), 1e-6) as ledger:
+        ...         [(entry["kind"], entry["limit_epsilon"]) for entry in ledger.export()]
+        [('open', 'inf')]
+        """
+        for page in self._pages():
+            for row in page:
+                yield {name: "inf" if value == math.inf else value for name, value in zip(COLUMNS, row, strict=True)}
+
+    def _pages(self, after: int = 0) -> Iterator[list[tuple[Any, ...]]]:
+        while page := self._read(f"{SELECT} WHERE number > ? ORDER BY number LIMIT {_PAGE}", (after,)):
+            yield page
+            after = page[-1][0]
+
+    def verify(self, head: str | None = None, progress: Progress | None = None) -> str:
+        """Recompute every hash, total and limit; returns the head, the hash of the last entry.
+
+        `head`: a hash noted earlier. It must be in the chain; otherwise entries were cut off or rewritten since.
+
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with LedgerFile.create(Path(folder) / "a.ledger", "hospital", 1.0, 1e-6) as ledger:
+        ...         head = ledger.verify()
+        ...         ledger.verify(head) == head
+        True
+        """
+        noted = None if head is None else _head(head)
+        check = Verification(self._origin)
+        count = self._read("SELECT count(*) FROM entries")[0][0]
+        for page in self._pages():
+            problem = check.page(page)
+            if problem is not None:
+                raise self._altered(*problem)
+            if noted is not None and any(row[-1] == noted for row in page):
+                noted = None
+            if progress is not None:
+                progress(min(check.number, count), count)
+        if check.number == 0:
+            raise self._altered(1, "is missing")
+        if noted is not None:
+            raise LedgerError(
+                f"the hash {noted[:16]}... noted earlier",
+                f"is not among the {check.number} entries of {shown(str(self.path), 300)}",
+                "entries were cut off or rewritten since; restore the newest copy that has it",
+            )
+        self._check_file()
+        return check.hash
+
+    def _check_file(self) -> None:
+        """Check tables, triggers and pages."""
+        statements = {row[0] for row in self._read("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
+        if statements != set(SCHEMA):
+            remedy = "somebody changed the file; restore a copy from before"
+            raise LedgerError(f"the ledger {shown(str(self.path), 300)}", "has altered tables or triggers", remedy)
+        result = self._read("PRAGMA integrity_check(1)")[0][0]
+        if result != "ok":
+            raise FileError(self.path, f"is damaged ({shown(result)})", "restore the newest copy")

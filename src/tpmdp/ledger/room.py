@@ -1,4 +1,4 @@
-"""What one further release may cost: found by trying what the ledger would accept."""
+"""What one further release may cost: the search tries what the ledger would accept."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def totals_with(last: Entry, mu: float, closeness: float) -> tuple[float, float]
 
 
 def room_left(last: Entry) -> tuple[float, float]:
-    """The mu and the epsilon one further release may have: both found by trying what `reserve` would say."""
+    """The mu and the epsilon one further release may have: the largest that `reserve` would accept."""
     if last.limit_epsilon == math.inf:
         return math.inf, math.inf
 
     def count_fitting(values: Sequence[float]) -> int:
-        """How many from the start would all be accepted, with closeness or without."""
+        """How many of the first values would be accepted, with closeness and without."""
         totals = [totals_with(last, mu, tau) for mu in values for tau in (0.0, NEXT_CLOSENESS)]
         after = promises([t[0] for t in totals], [t[1] for t in totals], [last.limit_delta] * len(totals))
         worst = zip(after[::2], after[1::2], strict=True)
@@ -57,7 +57,7 @@ def room_left(last: Entry) -> tuple[float, float]:
 
 
 def _shrunk(value: float, accepted: Callable[[float], bool]) -> float:
-    """The value, or the first a little below it that is accepted, going down ever faster; 0 always is."""
+    """The value, or a slightly smaller one that is accepted, in growing steps; 0 always is."""
     step = 2.0 * _U
     while value > 0 and not accepted(value):
         value *= 1.0 - step

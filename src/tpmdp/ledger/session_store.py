@@ -1,4 +1,4 @@
-"""The secrets of a session's attempts, in the party's ledger: on the disk before anything made from them leaves."""
+"""The secrets of a session's attempts, in the party's ledger: on the disk before anything derived from them leaves."""
 
 from __future__ import annotations
 
@@ -9,25 +9,21 @@ from tpmdp.protocol.secrets import StoredSecrets
 
 
 class LedgerStore:
-    """What a ledger keeps of one session until it is settled."""
+    """The private state of one session in a ledger, until the session is settled."""
 
     def __init__(self, ledger: Ledger, session: bytes) -> None:
         self._ledger, self.session = ledger, session
 
     def keep(self, name: str, value: bytes) -> bytes:
-        """On the disk when this returns."""
         return self._ledger.keep(self.session, name, value)
 
     def keep_all(self, values: Mapping[str, bytes]) -> dict[str, bytes]:
-        """Together on the disk when this returns."""
         return self._ledger.keep_all(self.session, values)
 
     def names(self) -> list[str]:
-        """What there is."""
         return self._ledger.kept_names(self.session)
 
     def discard(self, names: list[str]) -> None:
-        """Erase."""
         self._ledger.discard(self.session, names)
 
 
@@ -39,7 +35,7 @@ class LedgerSecrets(StoredSecrets):
         self._session = session
 
     def pad(self, attempt: int, other: int, size: int) -> bytes:
-        """The pad shared with a neighbour; never drawn anew for an attempt that another process has given up."""
+        # Never draw a new pad for an attempt that another process has given up.
         if self.last_attempt() > attempt:
             problem = "has gone on to a later attempt in another process of this party"
             raise LedgerError(f"session {self._session.hex()[:16]}", problem, "run the same command again")
@@ -51,5 +47,5 @@ class LedgerSecrets(StoredSecrets):
         return last if f"failed {last}" in self._store.names() else 0
 
     def note_failure(self, attempt: int) -> None:
-        """The next try must use fresh keys."""
+        """Note that the attempt failed: the next one must use fresh keys."""
         self._store.keep(f"failed {attempt}", b"1")

@@ -20,7 +20,7 @@ _U: Final = 2.0**-53
 
 
 class LedgerError(TpmdpError):
-    """A request the ledger must refuse, or an entry that is not as it was written.
+    """A request that the ledger refuses, or an entry that was altered.
 
     >>> str(LedgerError("session ab12", "is finished", "start a new session"))
     'session ab12 is finished: start a new session'
@@ -32,7 +32,7 @@ class LedgerError(TpmdpError):
 
 
 class OverspendError(TpmdpError):
-    """A reservation that would break the limit: says what it costs, what it would make, the limit and what is left."""
+    """A reservation that would exceed the limit: gives its cost, the new total, the limit and what is left."""
 
     def __init__(self, path: Path, party: str, study: str, cost: float, after: float, spent: Spent) -> None:
         self.party, self.study, self.cost, self.after, self.spent = party, study, cost, after, spent
@@ -47,7 +47,7 @@ class OverspendError(TpmdpError):
 
 @dataclass(frozen=True)
 class Charge:
-    """What a session costs: its Gaussian mu and its closeness tau; epsilon and delta are the study's, for the reader.
+    """The cost of a session: its Gaussian mu and its closeness tau. Epsilon and delta of the study are for people only.
 
     >>> Charge(mu=0.25, closeness=1e-50, epsilon=1, delta=1e-6).epsilon
     1.0
@@ -97,7 +97,7 @@ def rounded_up(value: float) -> str:
 
 
 def rounded_down(value: float) -> str:
-    """What is left in six digits, never shown larger than it is.
+    """A remainder in six digits, never shown larger than it is.
 
     >>> rounded_down(0.9999999), rounded_down(0.0)
     ('0.999999', '0')
@@ -113,7 +113,7 @@ def _six_digits(value: float, rounding: str) -> str:
 
 
 def add_up(total: float, cost: float) -> float:
-    """The sum of two costs, rounded up; nothing costs nothing.
+    """The sum of two costs, rounded up; adding 0 changes nothing.
 
     >>> add_up(1.0, 1e-50) > 1.0, add_up(1.0, 0.0)
     (True, 1.0)
@@ -142,7 +142,7 @@ def promise(mu_squared: float, closeness: float, delta: float) -> float:
 
 
 def promises(mu_squared: Sequence[float], closeness: Sequence[float], delta: Sequence[float]) -> list[float]:
-    """`promise` for many at once.
+    """`promise` for several totals.
 
     >>> promises([0.0, float("inf")], [0.0, 0.0], [1e-6, 1e-6])
     [0.0, inf]
@@ -164,7 +164,7 @@ def _delta_down(delta: float, closeness: float) -> float:
 
 
 def check_limit(epsilon: float, delta: float) -> tuple[float, float]:
-    """A limit that can be kept.
+    """A limit on spending, checked like a budget.
 
     >>> check_limit(1, 1e-6)
     (1.0, 1e-06)

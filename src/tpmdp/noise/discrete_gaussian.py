@@ -18,8 +18,8 @@ from tpmdp.noise.grid import SIGMA_MAX
 from tpmdp.noise.source import NoiseSource, Words
 
 _BATCH_MAX: Final = 1 << 18  # words drawn at a time: 2 MiB
-_WORDS_A_DRAW: Final = 8  # somewhat more than a draw takes on average
-_WORTH_COMPILING: Final = 200_000  # draws in this process: fewer take less time than loading the compiler
+_WORDS_PER_DRAW: Final = 8  # somewhat more than a draw takes on average
+_WORTH_COMPILING: Final = 200_000  # draws in this process: fewer take less time than loading Numba
 _drawn = 0
 
 
@@ -45,13 +45,13 @@ def discrete_gaussian(sigma: int | np.integer[Any], count: int, source: NoiseSou
     if not sigma:
         return np.zeros(count, dtype=np.int64)
     _drawn += count
-    many = _drawn > _WORTH_COMPILING or 2 * count >= _WORTH_COMPILING  # so many at once: there may be more
+    many = _drawn > _WORTH_COMPILING or 2 * count >= _WORTH_COMPILING
     fill = kernel.compiled_fill() if many else kernel.fill
     out = np.empty(count, dtype=np.int64)
     done = 0
     left = np.empty(0, dtype=np.uint64)
     while done < count:
-        wanted = min(_BATCH_MAX, _WORDS_A_DRAW * (count - done) + 2 * kernel.RESERVE)
+        wanted = min(_BATCH_MAX, _WORDS_PER_DRAW * (count - done) + 2 * kernel.RESERVE)
         words = np.concatenate((left, source.words(wanted)))
         done, used, state = fill(out, done, int(sigma), words, _constants())
         if state == kernel.UNDECIDED:

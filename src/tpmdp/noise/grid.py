@@ -1,8 +1,8 @@
-"""Real numbers on a grid: encoding, what rounding costs, and the proof that a sum fits its machine word.
+"""Real numbers on a grid: encoding, the cost of rounding, and the proof that a sum fits its machine word.
 
 A grid has a step that is a power of two, so scaling is exact. docs/theory.md, "Grid", proves the facts used here:
 rounding raises an L2 sensitivity by at most step * sqrt(dimension); discrete noise of variance s^2 (in steps) protects
-as well as continuous noise of variance s^2 - ROUNDING_VARIANCE; sums of discrete Gaussians behave like one.
+as well as continuous noise of variance s^2 - ROUNDING_VARIANCE; a sum of discrete Gaussians behaves like a single one.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def rounded_sensitivity(sensitivity: FloatArray, step: float, dimension: int) ->
 
 
 def discrete_factor(need: FloatArray, step: float) -> FloatArray:
-    """What to multiply a sensitivity by so that its need grows by ROUNDING_VARIANCE steps^2 (needs grow as squares).
+    """The factor for a sensitivity that raises its need by ROUNDING_VARIANCE steps^2 (needs grow as squares).
 
     >>> discrete_factor(np.array([3.0, 0.0]), 1.0)
     array([2., 1.])
@@ -61,7 +61,7 @@ def discrete_factor(need: FloatArray, step: float) -> FloatArray:
 def sigma_in_steps(variance: FloatArray, step: float) -> IntArray:
     """Whole sigmas whose squares, in steps^2, are at least the variances: 0 for no noise, else SIGMA_MIN or more.
 
-    More than SIGMA_MAX, which the sampler does not draw, comes back as SIGMA_MAX + 1.
+    A sigma above SIGMA_MAX, which the sampler does not draw, is returned as SIGMA_MAX + 1.
 
     >>> sigma_in_steps(np.array([0.0, 1e-9, 25.0, 26.0]), 1.0)
     array([0, 4, 5, 6])
@@ -122,7 +122,7 @@ class Grid:
 
 
 def sum_of_squares(sigma: IntArray) -> int:
-    """Exactly, whatever the size.
+    """The exact sum of the squares, whatever its size.
 
     >>> sum_of_squares(np.array([3, 4]))
     25
@@ -132,7 +132,7 @@ def sum_of_squares(sigma: IntArray) -> int:
 
 
 def error_in_steps(sigma: IntArray) -> float:
-    """Standard deviation of the noisy sum, with rounding at its worst: half a step from every party, all one way.
+    """Standard deviation of the noisy sum, with the worst rounding: half a step per party, all in one direction.
 
     >>> error_in_steps(np.array([3, 4]))
     5.0990195135927845

@@ -1,4 +1,4 @@
-"""The inner loop of the discrete Gaussian sampler: integers only, compiled by Numba where that is worth it.
+"""The inner loop of the discrete Gaussian sampler: integers only, compiled by Numba if it is installed.
 
 Karney (2016), Algorithm D, for whole sigma: k >= 0 with weight e^(-k^2/2), j uniform below sigma, a sign; the value
 sign (k sigma + j) is kept with probability e^(-x (2k + x) / 2), x = j / sigma. Every decision compares integers
@@ -26,7 +26,7 @@ UNDECIDED: Final = -1
 
 @lru_cache(maxsize=1)
 def compiled_fill() -> Fill:
-    """`fill` compiled, which takes a second or more to load; as it is where Numba is not installed, for the same draws.
+    """`fill` compiled by Numba, which takes a second or more to load; plain `fill`, with the same draws, without Numba.
 
     >>> callable(compiled_fill())
     True
@@ -35,8 +35,8 @@ def compiled_fill() -> Fill:
         from numba import njit
     except ImportError:
         return fill
-    found: Fill = njit(cache=True, nogil=True)(fill)
-    return found
+    compiled: Fill = njit(cache=True, nogil=True)(fill)
+    return compiled
 
 
 def exp_constants() -> Words:
@@ -77,10 +77,10 @@ def exp_constants() -> Words:
 def fill(out: Any, start: int, sigma: int, words: Any, constants: Any) -> tuple[int, int, int]:
     """Fill out[start:] with draws until done or out of words: (next index, words used, 0 or UNDECIDED).
 
-    Words of a value that could not be finished count as unused and must be given again first: dropping them would
-    favour values that take few words.
+    The words of an unfinished value count as unused and must be given again first: dropping them would favour values
+    that take few words.
     """
-    zero, one, two = np.uint64(0), np.uint64(1), np.uint64(2)
+    zero, unit, two = np.uint64(0), np.uint64(1), np.uint64(2)
     half, low_mask = np.uint64(32), np.uint64(0xFFFFFFFF)
     s = np.uint64(sigma)
     denominator = two * s * s
@@ -91,7 +91,7 @@ def fill(out: Any, start: int, sigma: int, words: Any, constants: Any) -> tuple[
     count = len(words)
     for index in range(start, len(out)):
         begin = position
-        while True:  # one candidate a round
+        while True:  # one candidate per round
             if position + RESERVE > count:
                 return index, begin, 0
             # k: the first row whose probability exceeds the uniform number with binary digits words[position:].
@@ -117,12 +117,12 @@ def fill(out: Any, start: int, sigma: int, words: Any, constants: Any) -> tuple[
                 position += 1
                 product = (word >> half) * s
                 low = product & low_mask
-                if low >= s or low >= (low_mask - s + one) % s:
+                if low >= s or low >= (low_mask - s + unit) % s:
                     break
             j = product >> half
-            negative = (word & one) == one
+            negative = (word & unit) == unit
             if negative and k == 0 and j == zero:
-                continue  # zero has one sign only
+                continue  # zero has no sign
             # Keep with probability e^-(whole + rest/denominator).
             numerator = j * (two * np.uint64(k) * s + j)
             whole = numerator // denominator
@@ -138,7 +138,7 @@ def fill(out: Any, start: int, sigma: int, words: Any, constants: Any) -> tuple[
                     return index, begin, UNDECIDED
                 keep = words[position + i] < constants[ROWS, i]
                 position += i + 1
-                whole -= one
+                whole -= unit
             # e^-x is the chance that von Neumann's run of successes with chances x, x/2, x/3, ... has even length.
             length = 0
             going = keep and rest > zero

@@ -14,9 +14,9 @@ Words = NDArray[np.uint64]
 
 
 class NoiseSource:
-    """A keystream of AES-256 in counter mode, or without a key the operating system's own bits.
+    """A keystream of AES-256 in counter mode, or, without a key, the operating system's own bits.
 
-    Says nothing about its key or state, and cannot be copied or stored.
+    Its repr shows neither key nor state, and it cannot be copied or stored.
     """
 
     __slots__ = ("_process", "_secure", "_stream")
@@ -59,7 +59,7 @@ def system_source() -> NoiseSource:
 
 
 def unexpanded_source() -> NoiseSource:
-    """The operating system's bits as they come, for the statistical guarantee; slower than `system_source`.
+    """The operating system's bits, not expanded, for the statistical guarantee; slower than `system_source`.
 
     >>> unexpanded_source()
     NoiseSource(secure)

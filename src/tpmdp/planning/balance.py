@@ -1,8 +1,8 @@
 """The best weights: party j contributes w_j x_j, which scales its need by w_j^2, and the sum is scaled back.
 
 The optimal total variance of needs u is v(u) = max sum a_j u_j over 0 <= a_j <= 1, sum a_j = burden (docs/theory.md,
-"Weights"). So the best weights and the worst a are a saddle point, found by one root of an increasing function, or by
-one inside another where parties have different numbers of records.
+"Weights"). So the best weights and the worst a are a saddle point. It is the root of an increasing function; if parties
+have different numbers of records, a second root is nested in the first.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CLOSE: Final = 1e-15
 
 @dataclass(frozen=True, eq=False)
 class Balance:
-    """Weights, the largest of them 1; and the pressure a that proves them best."""
+    """Weights, the largest of which is 1, and the pressure a that proves them optimal."""
 
     weights: FloatArray
     pressure: FloatArray
@@ -32,7 +32,7 @@ class Balance:
 
 
 def burden(count: int, threshold: int, receiver_count: int) -> Fraction:
-    """How many largest needs the optimal plan adds up, the last one in part; n/(n - t) where all receive.
+    """How many of the largest needs the optimal plan adds up, the last one in part; n/(n - t) if all receive.
 
     >>> burden(1000, 500, 1000), burden(5, 4, 5), burden(9, 2, 3), burden(9, 2, 1)
     (Fraction(2, 1), Fraction(5, 1), Fraction(6, 5), Fraction(8, 7))
@@ -48,7 +48,7 @@ def burden(count: int, threshold: int, receiver_count: int) -> Fraction:
 
 
 def concerned(threshold: int, receivers: BoolArray) -> BoolArray:
-    """Whose needs count: all, but for a sole receiver, which cannot be attacked without itself.
+    """The parties whose needs count: all except a sole receiver, which cannot be attacked without itself.
 
     >>> concerned(1, np.array([True, False])).tolist()
     [False, True]
@@ -65,8 +65,8 @@ def balance(
     m_j are the `records` of a party (1 if not given), N their sum, W that of m_j w_j; `spread` bounds the standard
     deviation of the average of a party's records.
 
-    >>> found = balance(np.array([100.0, 4.0, 1.0, 1.0]), 1, np.full(4, True), 0.5)
-    >>> found.weights.round(3), round(found.bound, 3)
+    >>> balanced = balance(np.array([100.0, 4.0, 1.0, 1.0]), 1, np.full(4, True), 0.5)
+    >>> balanced.weights.round(3), round(balanced.bound, 3)
     (array([0.1, 0.5, 1. , 1. ]), 3.493)
     """
     if not (np.isfinite(spread) and spread > 0):
@@ -79,11 +79,11 @@ def balance(
     each = need[there] / sizes[there] ** 2  # the need of the average of a party's records
     inner = np.zeros(len(each))
     if room:
-        inner[pressed[there]] = _pressure(each, sizes[there], pressed[there], room, square)
+        inner[pressed[there]] = _pressure(each, sizes[there], pressed[there], room=room, square=square)
     shares, bound = _shares(inner * each, sizes[there], square)
     weights, pressure = np.ones(count), np.zeros(count)
-    found = shares / sizes[there]
-    weights[there] = found / found.max()
+    relative = shares / sizes[there]
+    weights[there] = relative / relative.max()
     pressure[there] = inner
     weights[~there & (need > 0)] = 0.0
     return Balance(weights, pressure, bound)
@@ -99,19 +99,19 @@ def _shares(pressed: FloatArray, sizes: FloatArray, square: float) -> tuple[Floa
 
 
 def _pressure(each: FloatArray, sizes: FloatArray, pressed: BoolArray, room: float, square: float) -> FloatArray:
-    """The worst pressure: u_j z_j^2 is the same wherever it is between 0 and 1, for the best z."""
+    """The worst pressure: u_j z_j^2 is the same for all a_j between 0 and 1, at the best z."""
     sigma = np.sqrt(each[pressed])
-    if (sizes == sizes[0]).all():  # the lift is then the same factor for all, which the level takes up
+    if (sizes == sizes[0]).all():  # the lift is then a common factor, which the level absorbs
         return _level(1.0 / sigma, square / sigma**2, room)
 
     def at(lift: float) -> tuple[FloatArray, float]:
-        found = _level((square * sizes[pressed] + lift) / sigma, square / sigma**2, room)
-        shares = (square * sizes[pressed] + lift) / (found * sigma**2 + square)
+        pressure = _level((square * sizes[pressed] + lift) / sigma, square / sigma**2, room)
+        shares = (square * sizes[pressed] + lift) / (pressure * sigma**2 + square)
         idle = sizes[~pressed] + lift / square
-        return found, float(shares.sum()) + float(idle.sum()) - float(sizes.sum())
+        return pressure, float(shares.sum()) + float(idle.sum()) - float(sizes.sum())
 
     low, high = 0.0, float((sizes[pressed] * each[pressed]).max())
-    found, above = at(high)
+    pressure, above = at(high)
     below = at(low)[1]
     for step in range(_STEPS_MAX):  # secant steps, every third one halves
         middle = low + (high - low) * (0.5 if step % 3 == 2 or above == below else min(-below / (above - below), 1.0))
@@ -119,21 +119,21 @@ def _pressure(each: FloatArray, sizes: FloatArray, pressed: BoolArray, room: flo
             middle = 0.5 * (low + high)
         if high - low <= _CLOSE * high or not low < middle < high:
             break
-        found, value = at(middle)
+        pressure, value = at(middle)
         if abs(value) <= _CLOSE * float(sizes.sum()):
             break
         if value > 0:
             high, above = middle, value
         else:
             low, below = middle, value
-    return found
+    return pressure
 
 
 def _level(slopes: FloatArray, offsets: FloatArray, room: float) -> FloatArray:
-    """a_j = level * slope_j - offset_j, kept from 0 to 1, at the level where they add up to `room`.
+    """a_j = level * slope_j - offset_j, clipped to [0, 1], at the level where they add up to `room`.
 
-    The sum rises with the level, straight between points where somebody reaches 0 or 1. Newton's steps, kept between
-    bounds, end in the straight piece that holds the root.
+    The sum increases with the level and is linear between the points where some a_j reaches 0 or 1. Newton's steps,
+    kept between bounds, end in the linear piece that holds the root.
     """
     start, end = offsets / slopes, (1.0 + offsets) / slopes
     low, high = float(start.min()), float(end.max())

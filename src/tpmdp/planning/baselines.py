@@ -1,6 +1,6 @@
-"""Mechanisms to compare a plan with. Those here need no data: each is a total variance (the paper's Section 6).
+"""Mechanisms to compare a plan with that need no data: each is a total variance (the paper's Section 6).
 
-`tpmdp.mechanisms` has these and those that need data (Sample, PLDP) for experiments; tests hold the two together.
+`tpmdp.mechanisms` has these, and those that need data (Sample, PLDP), for experiments; tests compare the two.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def total(need: FloatArray, threshold: int, receivers: BoolArray) -> float:
 
 
 def tmdp(need: FloatArray, threshold: int, receivers: BoolArray) -> Baseline:
-    """TMDP: everybody treated as strictly as the strictest party.
+    """TMDP: all parties get the protection of the strictest party.
 
     >>> tmdp(np.array([4.0, 1.0]), 1, np.array([True, True])).total_variance
     8.0
@@ -75,7 +75,7 @@ def planning_baselines(need: FloatArray, threshold: int, receivers: BoolArray) -
 
 
 def totals_by_threshold(need: FloatArray, thresholds: list[int], receivers: BoolArray) -> FloatArray:
-    """Total variance of the optimal plan at each of these thresholds: one sort, then O(1) a threshold.
+    """Total variance of the optimal plan at each of these thresholds: one sort, then O(1) per threshold.
 
     >>> totals_by_threshold(np.array([4.0, 1.0]), [0, 1], np.array([True, True]))
     array([0., 5.])
@@ -85,7 +85,7 @@ def totals_by_threshold(need: FloatArray, thresholds: list[int], receivers: Bool
     outside = np.sort(need[~receivers])[::-1]
     sums, outside_sums = np.cumsum(ordered), np.cumsum(outside)
 
-    def by_rank(values: FloatArray, running: FloatArray, parties: int, threshold: int) -> float:
+    def by_rank(values: FloatArray, running: FloatArray, *, parties: int, threshold: int) -> float:
         rank, numerator = ranking(parties, threshold)
         above = float(running[rank - 2]) if rank > 1 else 0.0
         return above + numerator / (parties - threshold) * float(values[rank - 1])
@@ -97,7 +97,7 @@ def totals_by_threshold(need: FloatArray, thresholds: list[int], receivers: Bool
             weight = (threshold - 1) / (count - k - threshold + 1)
             result[position] = ordered[0] + weight * ordered[1]
         elif case is Case.ONE_RECEIVER:
-            result[position] = by_rank(outside, outside_sums, count - 1, threshold - 1)
+            result[position] = by_rank(outside, outside_sums, parties=count - 1, threshold=threshold - 1)
         elif case is not Case.NO_ADVERSARY:
-            result[position] = by_rank(ordered, sums, count, threshold)
+            result[position] = by_rank(ordered, sums, parties=count, threshold=threshold)
     return result

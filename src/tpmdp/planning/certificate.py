@@ -1,4 +1,4 @@
-"""A certificate: a plan's variances and needs with a witness of optimality, checkable by anybody in exact arithmetic.
+"""A certificate: a plan's variances and needs with a witness of optimality, which anybody can check exactly.
 
 `Certificate.check` calls neither planner, calibration nor solver. It proves, in rational arithmetic, that (1) each need
 is enough for its budget, (2) every party keeps its need against every dangerous coalition, and (3) no plan that meets
@@ -50,11 +50,11 @@ class Certificate:
     bundles: tuple[Bundle, ...]
     gap: float = CLOSED_FORM_GAP
     weights: FloatArray | None = None
-    """Of the parties; None is 1 for all."""
+    """The weight of each party; None: 1 for all."""
     records: FloatArray | None = None
-    """How many each weight holds for, for the receiver; nothing here depends on it."""
+    """How many records each party has, for the receiver; the check does not depend on it."""
     width: float = 0.0
-    """Of the range of all records' values, likewise."""
+    """The width of the range of all records' values, likewise."""
 
     def check(self, spec: Spec, progress: Progress | None = None) -> Verdict:
         """Prove privacy and optimality for this spec, or raise `CertificateError` with the violated inequality.
@@ -80,10 +80,10 @@ class Certificate:
                 f"x (1 + stated gap {self.gap:g})"
             )
         measured = float((total - bound) / bound) if bound else 0.0
-        return Verdict(spec.count, float(total), float(bound), measured, float(NEED_GAP))
+        return Verdict(spec.count, float(total), float(bound), gap=measured, need_gap=float(NEED_GAP))
 
     def _weighted(self, spec: Spec) -> Spec:
-        """The spec of what parties contribute."""
+        """The spec of the weighted contributions."""
         return spec if self.weights is None else spec.weighted(self.weights)
 
     def _check_form(self, spec: Spec) -> None:
@@ -160,12 +160,12 @@ class Certificate:
         parties = np.flatnonzero(~free)[first]
         for done, (row, party) in enumerate(zip(unique.T.tolist(), parties.tolist(), strict=True)):
             need, epsilon, delta, sensitivity = (Fraction(value) for value in row[:4])
-            if not is_enough(need, epsilon, delta, sensitivity):
+            if not is_enough(need, epsilon, delta, sensitivity=sensitivity):
                 raise CertificateError(
                     f"need violated: delta at variance {row[0]!r} and epsilon {row[1]!r} > {row[2]!r} "
                     f"for {spec.name(party)}"
                 )
-            if row[4] and not is_too_little(need * (1 - NEED_GAP), epsilon, delta, sensitivity):
+            if row[4] and not is_too_little(need * (1 - NEED_GAP), epsilon, delta, sensitivity=sensitivity):
                 raise CertificateError(
                     f"need violated: {row[0]!r} is more than {spec.name(party)} needs, "
                     "so the lower bound proves nothing"
@@ -178,7 +178,8 @@ class Certificate:
         worst = worst_coalitions(self.variance, spec.threshold, spec.receivers)
         for party, honest in enumerate(worst.exact_honest()):
             if honest is not None and honest < to_integer(float(self.need[party])):
-                raise CertificateError(_privacy_message(spec, worst, party, honest, float(self.need[party])))
+                need = float(self.need[party])
+                raise CertificateError(_privacy_message(spec, worst, party, honest=honest, need=need))
 
     def _check_witness(self, spec: Spec) -> Fraction:
         """The witness is valid for these thresholds and receivers; returns the lower bound it proves."""
@@ -194,7 +195,7 @@ class Certificate:
                 raise CertificateError(f"weight violated: weight {bundle.weight} of group {number} < 0")
             if min(bundle.marginals) < 0 or max(bundle.marginals) > 1:
                 raise CertificateError(f"marginal violated: a marginal of group {number} is outside [0, 1]")
-            self._check_bundle(spec, number, bundle, sizes, receiver_sizes)
+            self._check_bundle(spec, number, bundle, sizes=sizes, receiver_sizes=receiver_sizes)
             every = bundle.weight * len(bundle.members)
             loads = [load + every * marginal for load, marginal in zip(loads, bundle.marginals, strict=True)]
             bound += bundle.weight * to_fraction(exact_sum(self.need[bundle.members]))

@@ -1,4 +1,4 @@
-"""The optimal plan in O(n): one function a theorem of the paper, by selection, never sorting.
+"""The optimal plan in O(n): one function per theorem of the paper, by selection instead of sorting.
 
 Paper symbol -> name: sigma_Gamma^2 -> need, sigma_i^2 -> variance, t -> threshold, U+ -> receivers, xi -> rank,
 sigma_Gamma(xi)^2 -> quota, n - |U+| - t + 1 -> divisor. All roundings go up, so the privacy inequalities hold exactly
@@ -79,7 +79,7 @@ def quotient_up(value: float, divisor: int) -> float:
 
 
 def top_up(need: FloatArray, share: float, others: int) -> FloatArray:
-    """What each strict party must add beside `others` shares: need - others * share, rounded up, at least a share.
+    """What each strict party must add to `others` shares: need - others * share, rounded up, at least a share.
 
     >>> top_up(np.array([10.0]), 1.0, 2)
     array([8.])
@@ -91,7 +91,7 @@ def top_up(need: FloatArray, share: float, others: int) -> FloatArray:
 
 
 def all_receive(need: FloatArray, threshold: int) -> FloatArray:
-    """Alg. 2 (Theorem 2): everyone adds an equal share of the quota, stricter parties what is missing for them.
+    """Alg. 2 (Theorem 2): every party adds an equal share of the quota, stricter parties also what they lack.
 
     >>> all_receive(np.array([4.0, 1.0, 1.0, 1.0]), 1).round(6)
     array([3.333333, 0.333333, 0.333333, 0.333333])
@@ -99,7 +99,7 @@ def all_receive(need: FloatArray, threshold: int) -> FloatArray:
     count = len(need)
     honest = count - threshold
     rank = ranking(count, threshold).rank
-    variance = np.partition(need, count - rank)  # a copy; once the quota is read, its memory holds the answer
+    variance = np.partition(need, count - rank)  # a copy, which holds the answer once the quota is read
     quota = float(variance[count - rank])
     share = quotient_up(quota, honest)
     variance.fill(share)
@@ -120,7 +120,7 @@ def one_receiver(need: FloatArray, threshold: int, receivers: BoolArray) -> Floa
 
 
 def two_largest(values: FloatArray) -> tuple[int, float, float]:
-    """Where the largest entry stands, its value, and the second largest value (0 where there is none).
+    """The index and value of the largest entry, and the second largest value (0 if there is none).
 
     >>> two_largest(np.array([3.0, 7.0, 5.0])), two_largest(np.array([3.0]))
     ((1, 7.0, 5.0), (0, 3.0, 0.0))

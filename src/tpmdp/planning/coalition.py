@@ -70,9 +70,9 @@ class WorstCoalitions:
 
 
 def worst_coalitions(variance: ArrayLike, threshold: ArrayLike, receivers: Any) -> WorstCoalitions:
-    """The worst dangerous coalition against every party under these variances, whoever computed them.
+    """The worst dangerous coalition against every party under these variances, however they were computed.
 
-    `receivers` is a mask, a list of indices or "all"; `threshold` may be an array, one a party.
+    `receivers` is a mask, a list of indices or "all"; `threshold` may be an array with one entry per party.
 
     >>> worst_coalitions([3.0, 2.0, 1.0], threshold=1, receivers=[True, True, True]).honest_variance
     array([4., 3., 3.])
@@ -81,7 +81,7 @@ def worst_coalitions(variance: ArrayLike, threshold: ArrayLike, receivers: Any) 
     bad = ~((values >= 0) & (values <= VARIANCE_MAX))
     if bad.any():
         value = float(values[int(np.argmax(bad))])
-        raise InputError("variance", value, f"must lie in [0, {VARIANCE_MAX:g}]", "give one variance a party")
+        raise InputError("variance", value, f"must lie in [0, {VARIANCE_MAX:g}]", "give one variance per party")
     count = len(values)
     checked = check_threshold(as_floats("threshold", threshold), count)
     mask = check_receivers(receivers, count)

@@ -2,7 +2,7 @@
 
 Shares no code with `calibration`: numbers are whole multiples of 2**-P, the Mills ratio comes from a positive series
 or a continued fraction whose neighbouring convergents enclose it, and every bound is stated in docs/theory.md,
-"Exact check of a need". Used by `Certificate.check`, so that a plan made elsewhere needs no trust in our calibration.
+"Exact check of a need". `Certificate.check` uses it, so that nobody has to trust the calibration.
 """
 
 from __future__ import annotations
@@ -102,9 +102,9 @@ def mills(x: int) -> Interval:
         return Interval(value - _SLACK, value + _SLACK)
     terms = 16 + int(1500 / (x / ONE) ** 2)
     while True:
-        one, two = _continued_fraction(x, terms), _continued_fraction(x, terms + 1)
-        if abs(one - two) < _SLACK:
-            return Interval(min(one, two) - _SLACK, max(one, two) + _SLACK)
+        first, second = _continued_fraction(x, terms), _continued_fraction(x, terms + 1)
+        if abs(first - second) < _SLACK:
+            return Interval(min(first, second) - _SLACK, max(first, second) + _SLACK)
         terms *= 2
 
 

@@ -1,6 +1,6 @@
-"""A plan that survives a computer: the same promises with discrete noise, rounded inputs and machine words.
+"""A plan for real computers: the same promises with discrete noise, rounded inputs and machine words.
 
-The spec is made stricter by exactly what the grid costs, planned and certified as any other, and the variances become
+The spec is made stricter by exactly what the grid costs, then planned and certified like any other. Variances become
 whole sigmas in grid steps. docs/theory.md, "Grid".
 """
 
@@ -82,7 +82,7 @@ def stricter_spec(spec: Spec, step: float, dimension: int) -> Spec:
 
 
 def _check_room(spec: Spec, finite: BoolArray) -> None:
-    """A stricter spec must still be a valid one; complain about what was asked, not about what was made of it."""
+    """A stricter spec must still be valid; the error shows what the user asked for, not the stricter value."""
     checks = (
         ("epsilon", spec.epsilon[finite], 2 * EPSILON_MIN, math.inf),
         ("delta", spec.delta[finite], 2 * DELTA_MIN, 1.0),
@@ -101,7 +101,7 @@ def good_step(spec: Spec, first: Plan, bounds: FloatArray, dimension: int) -> fl
     """The coarsest power of two that costs little, judged by the plan without a grid.
 
     Rounding then adds 2 % to a sensitivity that matters, the least honest noise has 1024 steps, and the noise of an
-    average party 64; a party with far less is lifted to the least sigma, which adds next to nothing to the total.
+    average party 64; a party with far less gets the least sigma, which adds next to nothing to the total.
 
     >>> spec = Spec(epsilon=[1.0, 1.0], delta=1e-6, threshold=1)
     >>> good_step(spec, plan(spec), np.ones(2), 1)
@@ -121,8 +121,8 @@ def good_step(spec: Spec, first: Plan, bounds: FloatArray, dimension: int) -> fl
 def plan_on_grid(spec: Spec, bound: ArrayLike, dimension: int = 1, finest: bool = False) -> GridPlan:
     """Choose a grid and plan on it; refuse what could leave the widest word.
 
-    `bound` is the largest absolute value of any coordinate a party contributes, one number or one a party. `finest`
-    takes the widest word at once, for the finest grid.
+    `bound` is the largest absolute value of any coordinate a party contributes, one number or one per party. `finest`
+    uses the widest word, for the finest grid.
 
     >>> result = plan_on_grid(Spec(epsilon=[0.5, 1, 2], delta=1e-6, threshold=1), bound=1.0)
     >>> result.grid.word, int(result.sigma.min()) >= 4
@@ -133,18 +133,18 @@ def plan_on_grid(spec: Spec, bound: ArrayLike, dimension: int = 1, finest: bool 
         raise InputError("dimension", dimension, rule, "give the length of the answer")
     bounds = _check_bounds(bound, spec.count)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the caller of `plan` has been told
+        warnings.simplefilter("ignore")  # `plan` has warned its caller already
         first = plan(spec)
-        step = good_step(spec, first, bounds, dimension)
+        step = good_step(spec, first, bounds, dimension=dimension)
         for word in WORDS[-1:] if finest else WORDS:  # the narrowest word, and the finest grid in it
             for finer in range(FINER_BITS, -1, -1):
-                found = _try(spec, bounds, dimension, math.ldexp(step, -finer), word)
-                if found is not None:
-                    return found
+                attempt = _try(spec, bounds, Grid(math.ldexp(step, -finer), dimension, word))
+                if attempt is not None:
+                    return attempt
         for coarser in range(1, COARSER_BITS + 1):  # sigmas too large for the sampler: a coarser grid, at a price
-            found = _try(spec, bounds, dimension, math.ldexp(step, coarser), WORDS[-1])
-            if found is not None and found.standard_deviation <= ERROR_MAX * first.standard_deviation:
-                return found
+            attempt = _try(spec, bounds, Grid(math.ldexp(step, coarser), dimension, WORDS[-1]))
+            if attempt is not None and attempt.standard_deviation <= ERROR_MAX * first.standard_deviation:
+                return attempt
     value = f"up to {float(bounds.max()):g} in {dimension} dimensions with error {first.standard_deviation:g}"
     rule = f"fits no grid (64-bit words, sigmas up to {SIGMA_MAX} steps) without an error {ERROR_MAX:g} times larger"
     raise InputError("bound", value, rule, "clip to smaller values, split the query or bring budgets closer")
@@ -153,7 +153,7 @@ def plan_on_grid(spec: Spec, bound: ArrayLike, dimension: int = 1, finest: bool 
 def _check_bounds(bound: ArrayLike, count: int) -> FloatArray:
     values = as_floats("bound", bound)
     if values.ndim and len(values) != count:
-        raise InputError("bound", f"{len(values)} values", f"must be one number or {count}", "give one a party")
+        raise InputError("bound", f"{len(values)} values", f"must be one number or {count}", "give one per party")
     bounds = np.broadcast_to(values, (count,))
     bad = ~((bounds == 0) | ((bounds >= BOUND_MIN) & (bounds <= BOUND_MAX)))
     if bad.any():
@@ -162,15 +162,16 @@ def _check_bounds(bound: ArrayLike, count: int) -> FloatArray:
     return bounds
 
 
-def _try(spec: Spec, bounds: FloatArray, dimension: int, step: float, word: int) -> GridPlan | None:
+def _try(spec: Spec, bounds: FloatArray, grid: Grid) -> GridPlan | None:
     """The plan on this grid, if its sigmas can be drawn and its sums provably fit the word."""
-    if float(bounds.sum()) / step >= 2.0 ** (word - 1):
+    if float(bounds.sum()) / grid.step >= 2.0 ** (grid.word - 1):
         return None
-    made = plan(stricter_spec(spec, step, dimension))
-    sigma = sigma_in_steps(made.variance, step)
+    stricter = plan(stricter_spec(spec, grid.step, grid.dimension))
+    sigma = sigma_in_steps(stricter.variance, grid.step)
     rounding = spec.count / 2 / (math.sqrt(sum_of_squares(sigma)) or math.inf)
-    if word < WORDS[-1] and rounding > ROUNDING_SHARE:
+    if grid.word < WORDS[-1] and rounding > ROUNDING_SHARE:
         return None  # too coarse for so many parties: rounding could show in the error
-    if sigma.max(initial=0) > SIGMA_MAX or not fits(word, reach(bounds, sigma, step, dimension)):
+    largest = reach(bounds, sigma, grid.step, dimension=grid.dimension)
+    if sigma.max(initial=0) > SIGMA_MAX or not fits(grid.word, largest):
         return None
-    return GridPlan(spec, made, Grid(step, dimension, word), sigma)
+    return GridPlan(spec, stricter, grid, sigma=sigma)

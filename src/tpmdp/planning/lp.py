@@ -1,8 +1,8 @@
 """The planning problem as a linear program. The only file that knows a solver.
 
 `solve_enumerated` writes down every dangerous coalition: the reference for small n. `solve_compact` is its dual in
-polynomial size (docs/theory.md, "Certificate"); it also takes a threshold for each party, and `solve_personal` turns
-its answer into a plan whose privacy is exact and whose optimality gap is proven.
+polynomial size (docs/theory.md, "Certificate"); it also allows a threshold per party, and `solve_personal` turns its
+answer into a plan whose privacy is exact and whose optimality gap is proven.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Solver = Literal["highs", "gurobi"]
 
 @dataclass(frozen=True, eq=False)
 class LpSolution:
-    """A solver's answer: variances as they came (not rounded up), their total, and how many constraints there were."""
+    """A solver's answer: variances (not rounded up), their total, and the number of constraints."""
 
     variance: FloatArray
     total: float
@@ -144,7 +144,7 @@ def solve_with_gurobi(matrix: Any, bound: FloatArray) -> FloatArray:
 
 
 def solve_compact(need: FloatArray, threshold: int | IntArray, receivers: BoolArray) -> DualSolution:
-    """The compact dual of the spec, Section 4: n^2 variables instead of exponentially many constraints.
+    """The compact dual: n^2 variables instead of exponentially many constraints.
 
     >>> solve_compact(np.array([4.0, 1.0]), np.array([1, 1]), np.array([True, True])).total
     5.0
@@ -159,7 +159,7 @@ def solve_compact(need: FloatArray, threshold: int | IntArray, receivers: BoolAr
     columns = count + count * count
 
     def rows(weight: NDArray[np.floating[Any]], entries: IntArray, owner: IntArray) -> Any:
-        """One row a party: weight * its own y, plus the given marginals."""
+        """One row per party: weight * its own y, plus the given marginals."""
         values = np.concatenate((weight, np.ones(entries.size)))
         where = (np.concatenate((everyone, owner)), np.concatenate((everyone, entries.ravel())))
         return sparse.csr_matrix((values, where), shape=(count, columns))
@@ -186,7 +186,7 @@ def solve_compact(need: FloatArray, threshold: int | IntArray, receivers: BoolAr
     )
     variance = np.maximum(-result.ineqlin.marginals[:count] * scale, 0.0)
     marginals = result.x[count:].reshape(count, count)
-    return DualSolution(result.x[:count], marginals, variance, float(-result.fun * scale))
+    return DualSolution(result.x[:count], marginals, variance, total=float(-result.fun * scale))
 
 
 def solve_personal(
@@ -201,12 +201,12 @@ def solve_personal(
     if len(need) > PERSONAL_PARTIES_MAX:
         raise SolverError(
             f"{len(need)} parties are too many for personal thresholds, which need a linear program (at most "
-            f"{PERSONAL_PARTIES_MAX}): give one common threshold, the largest, which protects everybody"
+            f"{PERSONAL_PARTIES_MAX}): give one common threshold, the largest, which protects all parties"
         )
     if progress is not None:
         progress(0, 1)
     dual = solve_compact(need, threshold, receivers)
-    variance = _make_private(dual.variance, need, threshold, receivers)
+    variance = _make_private(dual.variance, need, threshold, receivers=receivers)
     witness = _make_valid(dual, threshold, receivers)
     bound = sum((b.weight * to_fraction(exact_sum(need[b.members])) for b in witness.bundles), Fraction(0))
     total = to_fraction(exact_sum(variance))
@@ -219,7 +219,7 @@ def solve_personal(
 
 
 def _make_private(variance: FloatArray, need: FloatArray, threshold: IntArray, receivers: BoolArray) -> FloatArray:
-    """Give every party the noise it is short of itself: its own noise is honest whenever it is the one attacked."""
+    """Let every party add the noise it is short of: its own noise is honest whenever it is attacked."""
     worst = worst_coalitions(variance, threshold, receivers)
     repaired = variance.copy()
     for party, honest in enumerate(worst.exact_honest()):

@@ -1,10 +1,9 @@
-"""Reading parties and budgets from CSV, Parquet or TOML. Every complaint names the file, the line and the remedy."""
+"""Reading parties and budgets from CSV, Parquet or TOML. Every error names the file, the line and the remedy."""
 
 from __future__ import annotations
 
 import csv
 import io
-import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import isinf
@@ -13,9 +12,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from tpmdp._util import fields as read
 from tpmdp._util.arrays import FloatArray
 from tpmdp._util.budget_rules import check_delta, check_epsilon, check_sensitivity
-from tpmdp._util.fields import parse_float
 from tpmdp._util.files import readable
 from tpmdp._util.progress import Progress
 from tpmdp.data.parquet import read_parquet
@@ -29,8 +28,8 @@ _SIZE_MAX: Final = 4 << 30
 
 
 @dataclass(frozen=True, eq=False)
-class Parties:
-    """What a parties file says; None where it is silent."""
+class PartiesTable:
+    """What a parties file says, one column per field, which suits millions of parties. None: the file does not say."""
 
     columns: dict[str, Any]
     names: tuple[str, ...]
@@ -42,14 +41,14 @@ class Parties:
     def spec(self, threshold: Any, receivers: Any) -> Spec:
         """The spec for these parties.
 
-        >>> parties = Parties({"epsilon": [1.0, 2.0], "delta": 1e-6}, ("a", "b"))
+        >>> parties = PartiesTable({"epsilon": [1.0, 2.0], "delta": 1e-6}, ("a", "b"))
         >>> parties.spec(1, "all").count
         2
         """
         return Spec(**self.columns, names=self.names, threshold=threshold, receivers=receivers)
 
 
-def read_parties(path: Path, progress: Progress | None = None) -> Parties:
+def read_parties(path: Path, progress: Progress | None = None) -> PartiesTable:
     """Read a .csv, .parquet or .toml file of parties.
 
     >>> import tempfile
@@ -62,10 +61,10 @@ def read_parties(path: Path, progress: Progress | None = None) -> Parties:
     readers = {".csv": _read_csv, ".parquet": _read_parquet, ".toml": _read_toml}
     reader = readers.get(path.suffix.lower())
     if reader is None:
-        raise FileError(path, "is of no known kind", "use a .csv, .parquet or .toml file of parties")
-    with readable(path, _SIZE_MAX) as size:
+        raise FileError(path, "has an unknown type", "use a .csv, .parquet or .toml file of parties")
+    with readable(path, _SIZE_MAX) as size, read.in_file(path):
         if size == 0:
-            raise FileError(path, "is empty", "give one entry a party")
+            raise FileError(path, "is empty", "give one entry per party")
         return reader(path, progress)
 
 
@@ -83,27 +82,24 @@ def _check_header(path: Path, names: Sequence[str]) -> list[str]:
     return header
 
 
-def _finish(path: Path, columns: dict[str, Any], names: Sequence[Any] | None, label: Callable[[int], str]) -> Parties:
-    """Check the parties here, where a complaint can still name the line, and hand over."""
+def _finish(columns: dict[str, Any], names: Sequence[Any] | None, label: Callable[[int], str]) -> PartiesTable:
+    """Check the parties here, where an error can still name the line."""
     count = len(columns["epsilon"])
     if not count:
-        raise FileError(path, "has no parties", "give one line a party")
+        raise InputError("parties", "none", "must be at least one", "give one line per party")
     arrays = {field: np.asarray(column, dtype=np.float64) for field, column in columns.items()}
     threshold, weights, records = (arrays.pop(field, None) for field in ("threshold", "weight", "records"))
-    try:
-        named = tuple(f"party_{i + 1}" for i in range(count)) if names is None else check_names(names, label)
-        if threshold is not None:
-            check_threshold(threshold, count, label)
-        check_epsilon(arrays["epsilon"], label)
-        check_delta(arrays["delta"], arrays["epsilon"], label)
-        if "sensitivity" in arrays:
-            check_sensitivity(arrays["sensitivity"], label)
-        sizes = np.ones(count) if records is None else check_records(records, label)
-        if weights is not None:
-            check_weights(weights, sizes, label)
-    except InputError as error:
-        raise FileError(path, f"has {error.field} = {shown(error.value)}, which {error.rule}", error.remedy) from None
-    return Parties(arrays, named, threshold, None, weights, records)
+    checked_names = tuple(f"party_{i + 1}" for i in range(count)) if names is None else check_names(names, label)
+    if threshold is not None:
+        check_threshold(threshold, count, label)
+    check_epsilon(arrays["epsilon"], label)
+    check_delta(arrays["delta"], arrays["epsilon"], label)
+    if "sensitivity" in arrays:
+        check_sensitivity(arrays["sensitivity"], label)
+    sizes = np.ones(count) if records is None else check_records(records, label)
+    if weights is not None:
+        check_weights(weights, sizes, label)
+    return PartiesTable(arrays, checked_names, threshold, weights=weights, records=records)
 
 
 # CSV ------------------------------------------------------------------------------------------------------------------
@@ -124,20 +120,19 @@ def _lines(path: Path, text: io.TextIOBase) -> Iterator[tuple[int, list[str]]]:
         yield reader.line_num, row
 
 
-def _number(path: Path, line: int, field: str, text: str) -> float:
+def _number(line: int, field: str, text: str) -> float:
     try:
         number = float(text)
         if "_" in text or (isinf(number) and "inf" not in text.lower()):  # only the word means infinity
             raise ValueError
     except ValueError:
-        problem = f"line {line} has {field} = {shown(text.strip())}, which is not a number in range"
         whole = field in ("threshold", "records")
         remedy = "write a whole number such as 2" if whole else "write a number such as 0.5, 1e-6 or inf"
-        raise FileError(path, problem, remedy) from None
+        raise InputError(f"{field} of line {line}", text.strip(), "is not a number in range", remedy) from None
     return number
 
 
-def _read_csv(path: Path, progress: Progress | None) -> Parties:
+def _read_csv(path: Path, progress: Progress | None) -> PartiesTable:
     with path.open("rb") as raw:
         if raw.read(2) in (b"\xff\xfe", b"\xfe\xff"):
             raise FileError(path, "is UTF-16 text", "save it as CSV UTF-8")
@@ -162,19 +157,19 @@ def _read_csv(path: Path, progress: Progress | None) -> Parties:
                 problem = f"line {line} has {len(row)} values for {len(header)} columns"
                 raise FileError(path, problem, "give every column one value")
             for position, field in numeric:
-                values[field].append(_number(path, line, field, row[position]))
+                values[field].append(_number(line, field, row[position]))
             if names is not None:
                 names.append(row[where].strip())
             lines.append(line)
             if progress is not None and len(lines) % 65536 == 0:
                 progress(min(text.buffer.raw.tell(), size), size)  # type: ignore[attr-defined]
-    return _finish(path, dict(values), names, lambda index: f"line {lines[index]}")
+    return _finish(dict(values), names, lambda index: f"line {lines[index]}")
 
 
 # Parquet --------------------------------------------------------------------------------------------------------------
 
 
-def _read_parquet(path: Path, progress: Progress | None) -> Parties:
+def _read_parquet(path: Path, progress: Progress | None) -> PartiesTable:
     del progress  # DuckDB reads a million rows in well under a second
     table = read_parquet(path)
     header = _check_header(path, list(table))
@@ -191,70 +186,42 @@ def _read_parquet(path: Path, progress: Progress | None) -> Parties:
             raise FileError(path, f"has {field} of type {plain.dtype}, not numbers", "store plain numbers")
         else:
             columns[field] = plain
-    return _finish(path, columns, names, lambda index: f"row {index + 1}")
+    return _finish(columns, names, lambda index: f"row {index + 1}")
 
 
 # TOML -----------------------------------------------------------------------------------------------------------------
 
 
-def _read_toml(path: Path, progress: Progress | None) -> Parties:
+def _read_toml(path: Path, progress: Progress | None) -> PartiesTable:
     del progress
-    try:
-        document = tomllib.loads(path.read_bytes().decode("utf-8-sig"), parse_float=parse_float)
-    except UnicodeDecodeError:
-        raise FileError(path, "is not UTF-8 text", "save it as UTF-8") from None
-    except (ValueError, RecursionError) as error:
-        raise FileError(path, f"is not valid TOML ({shown(str(error))})", "fix it") from None
-    known = ("parties", "receivers", "threshold", *_REQUIRED, "sensitivity")
-    for key in document:
-        if key not in known:
-            raise FileError(path, f"has an unknown key {shown(key)}", f"keys are {', '.join(known)}")
-    entries = document.get("parties")
-    if not isinstance(entries, list) or not entries or not all(isinstance(entry, dict) for entry in entries):
-        raise FileError(path, "has no parties", "add a [[parties]] table for each")
-    defaults = {
-        "sensitivity": 1.0,
-        "weight": 1.0,
-        "records": 1.0,
-        **{key: document[key] for key in known[2:] if key in document},
-    }
-    for key, value in defaults.items():
-        _toml_number(path, f"has {key}", value)
+    document = read.read_toml(path, _SIZE_MAX)
+    shared = ("threshold", *_REQUIRED, "sensitivity")
+    read.check_keys("the file", document, (), ["parties", "receivers", *shared])
+    entries = read.tables("parties", document.get("parties"))
+    defaults = {"sensitivity": 1.0, "weight": 1.0, "records": 1.0}
+    defaults |= {key: read.number(key, document[key]) for key in shared if key in document}
     optional = [field for field in ("threshold", "weight", "records") if any(field in entry for entry in entries)]
-    fields = [*_REQUIRED, "sensitivity", *optional]
-    columns: dict[str, Any] = {field: [] for field in fields}
+    columns: dict[str, Any] = {field: [] for field in (*_REQUIRED, "sensitivity", *optional)}
     for number, entry in enumerate(entries, 1):
-        for key in entry:
-            if key not in COLUMNS:
-                problem = f"party {number} has an unknown key {shown(key)}"
-                raise FileError(path, problem, f"keys are {', '.join(COLUMNS)}")
-        for field in fields:
+        read.check_keys(f"party {number}", entry, (), COLUMNS)
+        for field, column in columns.items():
             value = entry.get(field, defaults.get(field))
             if value is None:
-                raise FileError(path, f"party {number} has no {field}", "give it one, or one for all at the top")
-            columns[field].append(_toml_number(path, f"party {number} has {field}", value))
+                remedy = "give the party its own, or one for all at the top"
+                raise InputError(f"{field} of party {number}", "(none)", "is missing", remedy)
+            column.append(read.number(f"{field} of party {number}", value))
     names = [entry.get("name", f"party_{number}") for number, entry in enumerate(entries, 1)]
-    parties = _finish(path, columns, names, lambda index: f"party {index + 1}")
+    parties = _finish(columns, names, lambda index: f"party {index + 1}")
     threshold = parties.threshold if parties.threshold is not None else document.get("threshold")
-    receivers = _toml_receivers(path, document.get("receivers"))
-    return replace(parties, threshold=threshold, receivers=receivers)
+    return replace(parties, threshold=threshold, receivers=_toml_receivers(document.get("receivers")))
 
 
-def _toml_receivers(path: Path, receivers: Any) -> list[str] | str | None:
+def _toml_receivers(receivers: Any) -> list[str] | str | None:
     if receivers == "none":
         return []
     if receivers is None or receivers == "all":
         return None if receivers is None else "all"
     if not isinstance(receivers, list) or not all(isinstance(name, str) for name in receivers):
-        raise FileError(path, f"has receivers = {shown(receivers)}", 'list names, or write "all" or "none"')
+        rule = 'must be a list of names, "all" or "none"'
+        raise InputError("receivers", read.written(receivers), rule, "change it")
     return receivers
-
-
-def _toml_number(path: Path, what: str, value: Any) -> float:
-    try:
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ValueError
-        return float(value)
-    except (ValueError, OverflowError):
-        problem = f"{what} = {shown(value)}, which is not a number in range"
-        raise FileError(path, problem, "write a number such as 0.5, 1e-6 or inf") from None

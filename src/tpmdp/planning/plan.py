@@ -25,9 +25,9 @@ from tpmdp.spec import Spec
 
 @dataclass(frozen=True, eq=False)
 class Protection:
-    """What each party really gets: its epsilon at its own delta, against the worst dangerous coalition.
+    """The protection each party gets: its epsilon at its own delta, against the worst dangerous coalition.
 
-    `slack` is honest variance over need, at least 1; infinite where nothing is needed or nobody can attack.
+    `slack` is honest variance over need, at least 1; infinite if nothing is needed or nobody can attack.
     """
 
     epsilon: FloatArray
@@ -36,13 +36,13 @@ class Protection:
     worst: WorstCoalitions
 
     def coalition(self, party: int) -> NDArray[np.int64]:
-        """Who would have to collude to bring this party down to its reported epsilon."""
+        """The parties that would have to collude to reduce this party's protection to the reported epsilon."""
         return self.worst.coalition(party)
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """How much noise each party adds. `variance` and `need` hold one entry a party, in the spec's order.
+    """How much noise each party adds. `variance` and `need` hold one entry per party, in the spec's order.
 
     With weights, both are those of the weighted contributions, and the receiver multiplies the sum by `weights.scale`.
     """
@@ -67,7 +67,7 @@ class Plan:
 
     @property
     def expected_error(self) -> float:
-        """Expected error (RMSE) of each coordinate of the answer, if budgets have nothing to do with the data.
+        """Expected error (RMSE) of each coordinate of the answer, if budgets are unrelated to the data.
 
         >>> spec = Spec(epsilon=[0.1, 1.0, 1.0, 1.0, 1.0, 1.0], delta=1e-6, threshold=2)
         >>> [round(plan(spec, weighting=kind).expected_error, 1) for kind in ("equal", "balanced")]
@@ -77,7 +77,7 @@ class Plan:
 
     @property
     def bias_bound(self) -> float:
-        """The most that weights do to the answer (L2), whatever the data; 0 with equal weights."""
+        """The largest error that weights can cause in the answer (L2), whatever the data; 0 with equal weights."""
         return self.weights.bias_bound
 
     @property
@@ -91,7 +91,7 @@ class Plan:
         return f"Plan({self.spec.count} parties, {self.case.value}{weights}, {noise})"
 
     def protection(self) -> Protection:
-        """Each party's real epsilon at its delta, its slack, and who would have to collude.
+        """Each party's actual epsilon at its delta, its slack, and the worst coalition.
 
         >>> plan(Spec(epsilon=[0.5, 1, 2, 2], delta=1e-6, threshold=1)).protection().epsilon.round(3)
         array([0.5, 1. , 1. , 1. ])
@@ -104,7 +104,7 @@ class Plan:
         epsilon = np.where(honest >= self.need, np.minimum(epsilon, spec.epsilon), epsilon)
         with np.errstate(divide="ignore", invalid="ignore"):
             slack = np.where(self.need > 0, honest / self.need, np.inf)
-        return Protection(epsilon, slack, honest, worst)
+        return Protection(epsilon, slack, honest, worst=worst)
 
     def _witness(self) -> Witness:
         if self.witness is not None:
@@ -113,13 +113,15 @@ class Plan:
         return build_witness(self.need, self.spec.threshold, self.spec.receivers)
 
     def drivers(self) -> FloatArray:
-        """Each party's share of the noise in the answer: whose need it is there for. They add up to 1, or to 0.
+        """Each party's share of the noise: how much of it is there for this party's need. They add up to 1, or to 0.
 
         >>> plan(Spec(epsilon=[0.1, 1.0, 1.0, 1.0], delta=1e-6, threshold=2)).drivers().round(2).tolist()
         [0.99, 0.01, 0.0, 0.0]
         """
         share = np.zeros(self.spec.count)
-        if self.weights.pressure is not None:  # balanced weights make many needs the same: any of them would do below
+        if (
+            self.weights.pressure is not None
+        ):  # balanced weights make many needs equal, and the choice below would be arbitrary
             share = self.weights.pressure * self.need
             return share / (share.sum() or 1.0)
         for bundle in self._witness().bundles:
@@ -127,7 +129,7 @@ class Plan:
         return share / (share.sum() or 1.0)
 
     def certificate(self) -> Certificate:
-        """A proof that this plan is private and of least noise for its weights, checkable without trusting the planner.
+        """A proof that this plan is private and of least noise for its weights; checking it needs no planner.
 
         >>> spec = Spec(epsilon=[0.5, 1, 2], delta=1e-6, threshold=1)
         >>> plan(spec).certificate().check(spec).parties
@@ -139,9 +141,9 @@ class Plan:
             self.variance,
             self.need,
             spec.threshold,
-            spec.receivers,
-            witness.classes,
-            witness.bundles,
+            receivers=spec.receivers,
+            classes=witness.classes,
+            bundles=witness.bundles,
             weights=None if (self.weights.each == 1).all() else self.weights.each,
             records=self.weights.records,
             width=self.weights.width,
@@ -170,7 +172,7 @@ def needs(spec: Spec, progress: Progress | None = None) -> FloatArray:
     >>> needs(Spec(epsilon=[1.0, float("inf")], delta=1e-6, threshold=1)).round(3)
     array([17.848,  0.   ])
     """
-    sigma = calibrate_checked(spec.epsilon, spec.delta, spec.sensitivity, progress)
+    sigma = calibrate_checked(spec.epsilon, spec.delta, spec.sensitivity, progress=progress)
     need = sigma * sigma
     np.nextafter(need, np.inf, out=need, where=need > 0)
     return need
@@ -187,10 +189,10 @@ def plan(
 ) -> Plan:
     """The plan of least total noise that keeps every party's budget against every coalition up to the threshold.
 
-    `weighting`: "equal"; "balanced", the weights of least expected error; or one weight a party, from 0 to 1. The rest
-    matters for weights only. `records`: how many each party has, 1 if not given. `width`: of a range that holds all
-    records' values; if not given, the largest sensitivity. `spread`: bound on the standard deviation of the average of
-    a party's records; if not given, half the width. docs/weights.md says what weights assume.
+    `weighting`: "equal"; "balanced", the weights of least expected error; or one weight per party, from 0 to 1. The
+    other arguments matter for weights only. `records`: how many each party has, 1 by default. `width`: the width of a
+    range that holds all records' values, by default the largest sensitivity. `spread`: a bound on the standard
+    deviation of the average of a party's records, by default half the width. docs/weights.md says what weights assume.
 
     >>> spec = Spec(epsilon=[0.5, 1.0, 2.0, 2.0], delta=1e-6, threshold=2, receivers=[0])
     >>> result = plan(spec)
@@ -198,7 +200,7 @@ def plan(
     ('Alg. 3, case 2', [0.0, 15.36, 2.49, 2.49], 4.51)
     """
     plain = needs(spec, progress)
-    weights = make_weights(spec, lambda: plain, weighting, spread, records, width)
+    weights = make_weights(spec, lambda: plain, weighting, spread=spread, records=records, width=width)
     need = plain if (weights.each == 1).all() else needs(spec.weighted(weights.each), progress)
     witness, gap = None, None
     if isinstance(spec.threshold, int):
@@ -206,11 +208,11 @@ def plan(
     else:
         from tpmdp.planning.lp import solve_personal  # SciPy's optimiser takes long to import
 
-        variance, witness, gap = solve_personal(need, spec.threshold, spec.receivers, progress)
+        variance, witness, gap = solve_personal(need, spec.threshold, spec.receivers, progress=progress)
         case = Case.PERSONAL_THRESHOLDS
     variance.flags.writeable = False
     need.flags.writeable = False
-    result = Plan(spec, variance, need, case, weights, witness, gap)
+    result = Plan(spec, variance, need, case=case, weights=weights, witness=witness, gap=gap)
     if result.no_noise_reason:
         warnings.warn(f"the plan adds no noise, because {result.no_noise_reason}", NoNoiseWarning, 2)
     return result

@@ -1,4 +1,4 @@
-"""plan.json: a plan with its certificate, for somebody who did not make it. Strict on reading, atomic on writing."""
+"""plan.json: a plan with its certificate, for others to check. Reading is strict, writing is atomic."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import math
 import re
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import numpy as np
 
-from tpmdp._util.arrays import FloatArray
-from tpmdp._util.files import readable, replacing
-from tpmdp.errors import FileError, shown
+from tpmdp._util import fields as read
+from tpmdp._util.arrays import FloatArray, IntArray
+from tpmdp._util.files import replacing
+from tpmdp.errors import InputError
 from tpmdp.planning.certificate import Certificate
 from tpmdp.planning.plan import Plan
 from tpmdp.planning.weights import Weights
@@ -23,11 +24,13 @@ from tpmdp.spec import Spec
 FORMAT: Final = "tpmdp.plan"
 VERSION: Final = 1
 _SIZE_MAX: Final = 2 << 30
+_COUNT_MAX: Final = (1 << 40) - 1
+_REMEDY: Final = "ask for the plan again, from `tpmdp plan --out`"
 _FRACTION: Final = re.compile(r"\d{1,60}(/[1-9]\d{0,59})?", re.ASCII)
 
 
 def _column(values: FloatArray) -> Any:
-    """A list, or one value where all are the same; infinity, which JSON lacks, as "inf"."""
+    """A list, or a single value if all are equal. Infinity, which JSON lacks, is written as "inf"."""
     if values.strides == (0,) or (len(values) > 1 and (values == values[0]).all()):
         value = float(values[0])
         return "inf" if math.isinf(value) else value
@@ -74,18 +77,19 @@ def plan_document(plan: Plan) -> dict[str, Any]:
 
 
 def _weights(weights: Weights) -> dict[str, Any]:
-    """How the receiver scales the sum back, and what that rests on; nothing where all weights are 1."""
+    """How the receiver scales the sum back, and under which assumption; empty if all weights are 1."""
     if (weights.each == 1).all():
         return {}
-    told = {
-        "each": _column(weights.each),
-        "records": _column(weights.records),
-        "scale": weights.scale,
-        "width": weights.width,
-        "bias_bound": weights.bias_bound,
-        "assumes": weights.assumes,
+    return {
+        "weights": {
+            "each": _column(weights.each),
+            "records": _column(weights.records),
+            "scale": weights.scale,
+            "width": weights.width,
+            "bias_bound": weights.bias_bound,
+            "assumes": weights.assumes,
+        }
     }
-    return {"weights": told}
 
 
 def write_plan(plan: Plan, path: Path) -> None:
@@ -95,94 +99,8 @@ def write_plan(plan: Plan, path: Path) -> None:
         stream.write("\n")
 
 
-class _Reader:
-    """Walks a parsed document; every complaint names the file and the key."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def fail(self, problem: str) -> NoReturn:
-        raise FileError(self.path, problem, "ask for the plan again, from `tpmdp plan --out`")
-
-    def table(self, value: Any, key: str, keys: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, Any]:
-        if not isinstance(value, dict):
-            self.fail(f"has {key} = {shown(value)}, which is not a table")
-        for name in keys:
-            if name not in value:
-                self.fail(f"lacks {name} in {key}")
-        for name in value:
-            if name not in keys + optional:
-                self.fail(f"has an unknown key {shown(name)} in {key}")
-        return value
-
-    def number(self, value: Any, key: str) -> float:
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            self.fail(f"has {key} = {shown(value)}, which is not a number")
-        try:
-            number = float(value)
-        except OverflowError:
-            number = math.inf
-        if not math.isfinite(number):
-            self.fail(f"has {key} = {shown(value)}, which is out of range")
-        return number
-
-    def whole(self, value: Any, key: str, below: int) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < below:
-            self.fail(f"has {key} = {shown(value)}, which is not a whole number from 0 to {below - 1}")
-        return value
-
-    def wholes(self, value: Any, key: str, below: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-        entries = self.entries(value, key)
-        return np.array([self.whole(entry, key, below) for entry in entries], dtype=np.int64)
-
-    def entries(self, value: Any, key: str) -> list[Any]:
-        if not isinstance(value, list):
-            self.fail(f"has {key} = {shown(value)}, which is not a list")
-        return value
-
-    def column(self, value: Any, key: str, count: int, infinite: bool = False) -> FloatArray:
-        def one(entry: Any) -> float:
-            return math.inf if infinite and entry == "inf" else self.number(entry, key)
-
-        if not isinstance(value, list):
-            return np.full(count, one(value))
-        if len(value) != count:
-            self.fail(f"has {len(value)} values of {key} for {count} parties")
-        return np.array([one(entry) for entry in value], dtype=np.float64)
-
-    def fraction(self, value: Any, key: str) -> Fraction:
-        if not isinstance(value, str) or not _FRACTION.fullmatch(value):
-            self.fail(f"has {key} = {shown(value)}, which is not a fraction such as 2/3")
-        return Fraction(value)
-
-
-def _parse(path: Path) -> Any:
-    reader = _Reader(path)
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        keys = dict(pairs)
-        if len(keys) != len(pairs):
-            reader.fail("has a key twice")
-        return keys
-
-    def constant(name: str) -> NoReturn:
-        reader.fail(f"holds {name}, which JSON does not allow")
-
-    try:
-        with readable(path, _SIZE_MAX):
-            text = path.read_bytes().decode("utf-8")
-    except UnicodeDecodeError:
-        reader.fail("is not UTF-8 text")
-    if not text.strip():
-        reader.fail("is empty")
-    try:
-        return json.loads(text, object_pairs_hook=unique, parse_constant=constant)
-    except (ValueError, RecursionError) as error:
-        reader.fail(f"is not valid JSON ({shown(str(error))})")
-
-
 def read_plan(path: Path) -> tuple[Spec, Certificate]:
-    """Read plan.json: the spec it claims to serve and the certificate to check against it.
+    """Read plan.json: the spec that the plan claims to serve, and the certificate to check against it.
 
     >>> import tempfile, tpmdp
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -192,59 +110,101 @@ def read_plan(path: Path) -> tuple[Spec, Certificate]:
     >>> certificate.check(spec).parties
     2
     """
-    reader = _Reader(path)
-    keys = ("format", "version", "parties", "threshold", "receivers", "need", "variance", "witness", "gap")
-    root = reader.table(_parse(path), "plan", keys, ("weights",))
-    if root["format"] != FORMAT or root["version"] != VERSION or isinstance(root["version"], bool):
-        reader.fail(f"is {shown(root['format'])} version {shown(root['version'])}, not {FORMAT} version {VERSION}")
-    parties = reader.table(root["parties"], "parties", ("count", "names", "epsilon", "delta", "sensitivity"))
-    count = reader.whole(parties["count"], "count", 1 << 40)
-    witness = reader.table(root["witness"], "witness", ("classes", "bundles"))
-    if count == 0 or len(reader.entries(witness["classes"], "classes")) != count:
-        reader.fail(f"has count = {count}, which is not the number of parties listed")
-    names = parties["names"]
-    if names is not None and len(reader.entries(names, "names")) != count:
-        reader.fail(f"has {len(names)} names for {count} parties")
-    threshold = root["threshold"]
-    spec = Spec(
-        epsilon=reader.column(parties["epsilon"], "epsilon", count, infinite=True),
-        delta=reader.column(parties["delta"], "delta", count),
-        sensitivity=reader.column(parties["sensitivity"], "sensitivity", count),
-        threshold=reader.column(threshold, "threshold", count)
-        if isinstance(threshold, list)
-        else reader.number(threshold, "threshold"),
-        receivers=reader.wholes(root["receivers"], "receivers", count),
-        names=names,
+    document = read.read_json(path, _SIZE_MAX, _REMEDY)
+    with read.in_file(path, _REMEDY):
+        keys = ("format", "version", "parties", "threshold", "receivers", "need", "variance", "witness", "gap")
+        root = read.table("plan", document, keys, ["weights"])
+        if root["format"] != FORMAT or root["version"] != VERSION or isinstance(root["version"], bool):
+            value = f"{read.written(root['format'])} version {read.written(root['version'])}"
+            raise InputError("format", value, f"is not {FORMAT} version {VERSION}", _REMEDY)
+        witness = read.table("witness", root["witness"], ("classes", "bundles"))
+        classes = read.entries("classes", witness["classes"])
+        arguments = _read_parties(root["parties"], len(classes))
+        count, threshold = len(classes), root["threshold"]
+        arguments["threshold"] = (
+            _read_column("threshold", threshold, count)
+            if isinstance(threshold, list)
+            else read.number("threshold", threshold, finite=True)
+        )
+        arguments["receivers"] = _read_wholes("receivers", root["receivers"], count)
+        bundles = tuple(_read_bundle(entry, count) for entry in read.entries("bundles", witness["bundles"]))
+        need, variance = (_read_column(key, root[key], count) for key in ("need", "variance"))
+        gap = read.number("gap", root["gap"], finite=True)
+        weights, records, width = _read_weights(root.get("weights"), count)
+        class_numbers = _read_wholes("classes", classes, max(count, 8))
+    spec = Spec(**arguments)
+    certificate = Certificate(
+        variance,
+        need,
+        spec.threshold,
+        receivers=spec.receivers,
+        classes=class_numbers,
+        bundles=bundles,
+        gap=gap,
+        weights=weights,
+        records=records,
+        width=width,
     )
-    bundles = tuple(_read_bundle(reader, entry, count) for entry in reader.entries(witness["bundles"], "bundles"))
-    classes = reader.wholes(witness["classes"], "classes", max(count, 8))
-    need, variance = (reader.column(root[key], key, count) for key in ("need", "variance"))
-    gap = reader.number(root["gap"], "gap")
-    weights, records, width = _read_weights(reader, root.get("weights"), count)
-    form = (variance, need, spec.threshold, spec.receivers, classes, bundles, gap)
-    return spec, Certificate(*form, weights, records, width)
+    return spec, certificate
 
 
-def _read_weights(reader: _Reader, value: Any, count: int) -> tuple[FloatArray | None, FloatArray | None, float]:
-    """Weights, records and width; scale, bound and words are made of them and not read."""
+def _read_parties(value: Any, listed: int) -> dict[str, Any]:
+    """Names and budgets, as arguments of `Spec`."""
+    parties = read.table("parties", value, ("count", "names", "epsilon", "delta", "sensitivity"))
+    count = read.whole("count", parties["count"], 0, _COUNT_MAX)
+    if count != listed or count == 0:
+        raise InputError("count", count, "is not the number of parties listed", _REMEDY)
+    names = parties["names"]
+    if names is not None and len(read.entries("names", names)) != count:
+        raise InputError("names", f"{len(names)} names", f"must be one for each of {count} parties", _REMEDY)
+    columns = {key: _read_column(key, parties[key], count) for key in ("delta", "sensitivity")}
+    return {"epsilon": _read_column("epsilon", parties["epsilon"], count, infinite=True), **columns, "names": names}
+
+
+def _read_column(field: str, value: Any, count: int, infinite: bool = False) -> FloatArray:
+    """One value for all parties, or a list with one per party."""
+
+    def number(entry: Any) -> float:
+        return math.inf if infinite and entry == "inf" else read.number(field, entry, finite=True)
+
+    if not isinstance(value, list):
+        return np.full(count, number(value))
+    if len(value) != count:
+        raise InputError(field, f"{len(value)} values", f"must be one for each of {count} parties", _REMEDY)
+    return np.array([number(entry) for entry in value], dtype=np.float64)
+
+
+def _read_wholes(field: str, value: Any, below: int) -> IntArray:
+    numbers = [read.whole(field, entry, 0, below - 1) for entry in read.entries(field, value)]
+    return np.array(numbers, dtype=np.int64)
+
+
+def _read_weights(value: Any, count: int) -> tuple[FloatArray | None, FloatArray | None, float]:
+    """Weights, records and width. Scale and bound follow from them and must agree."""
     if value is None:
         return None, None, 0.0
-    table = reader.table(value, "weights", ("each", "records", "scale", "width", "bias_bound", "assumes"))
-    each, records = reader.column(table["each"], "weights", count), reader.column(table["records"], "records", count)
-    width = reader.number(table["width"], "width")
-    if (each * records).any():  # otherwise refused by the check
-        made = Weights(each, records, width, 0.0)
+    table = read.table("weights", value, ("each", "records", "scale", "width", "bias_bound", "assumes"))
+    each, records = _read_column("weights", table["each"], count), _read_column("records", table["records"], count)
+    width = read.number("width", table["width"], finite=True)
+    if (each * records).any():  # otherwise the certificate's check refuses it
+        weights = Weights(each, records, width, spread=0.0)
         for key in ("scale", "bias_bound"):
-            if not math.isclose(reader.number(table[key], key), getattr(made, key), rel_tol=1e-9):
-                reader.fail(f"has {key} = {shown(table[key])}, which is not that of its weights")
+            if not math.isclose(read.number(key, table[key], finite=True), getattr(weights, key), rel_tol=1e-9):
+                raise InputError(key, read.written(table[key]), "does not follow from the weights", _REMEDY)
     return each, records, width
 
 
-def _read_bundle(reader: _Reader, entry: Any, count: int) -> Bundle:
-    table = reader.table(entry, "bundle", ("members", "weight", "marginals"))
-    marginals = reader.entries(table["marginals"], "marginals")
+def _read_bundle(value: Any, count: int) -> Bundle:
+    table = read.table("bundle", value, ("members", "weight", "marginals"))
+    marginals = read.entries("marginals", table["marginals"])
     return Bundle(
-        reader.wholes(table["members"], "members", count),
-        reader.fraction(table["weight"], "weight"),
-        tuple(reader.fraction(marginal, "marginal") for marginal in marginals),
+        _read_wholes("members", table["members"], count),
+        _read_fraction("weight", table["weight"]),
+        tuple(_read_fraction("marginal", marginal) for marginal in marginals),
     )
+
+
+def _read_fraction(field: str, value: Any) -> Fraction:
+    if not isinstance(value, str) or not _FRACTION.fullmatch(value):
+        raise InputError(field, read.written(value), "is not a fraction such as 2/3", _REMEDY)
+    return Fraction(value)

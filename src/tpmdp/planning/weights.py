@@ -1,9 +1,9 @@
-"""Public weights of the parties: what they do to sensitivities, and what the rescaled sum then rests on.
+"""Public weights of the parties: their effect on sensitivities, and the assumption behind the rescaled sum.
 
 Party j contributes w_j times the sum over its m_j records; the receiver multiplies by N/W, the sum of all m_j over that
-of m_j w_j. Equal weights assume nothing. Others stand for a sum in which some parties count more than others: it is
-right on average if weights, and so budgets and numbers of records, have nothing to do with the data, and off by at most
-`bias_bound` if not. Who has no records has no weight, whatever the others have.
+of m_j w_j. Equal weights assume nothing. With other weights some parties count more than others: the sum is right on
+average if weights, and so budgets and numbers of records, are unrelated to the data; otherwise it is off by at most
+`bias_bound`. A party without records has weight 0.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KINDS: Final = ("equal", "balanced")
 RECORDS_MAX: Final = 1 << 40
 SPREAD_MIN: Final = 1e-9  # of the width
 WEIGHT_MIN: Final = 1e-12
-"""Smaller weights are refused, or made 0 where they are chosen here."""
+"""Smaller weights are refused; balanced weights below it become 0."""
 _ASSUMED: Final = {
     "balanced": "weights, made of budgets and numbers of records, have nothing to do with the data",
     "own": "the weights chosen have nothing to do with the data",
@@ -37,23 +37,23 @@ _ASSUMED: Final = {
 
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """One weight a party, from 0 to 1, and what is publicly known of the parties' records."""
+    """One weight per party, from 0 to 1, and what is publicly known of the parties' records."""
 
     each: FloatArray
     records: FloatArray
     width: float
     """All records' values lie within a range of this width (L2)."""
     spread: float
-    """Bound on the standard deviation of the average of a party's records, where the assumption holds."""
+    """Bound on the standard deviation of the average of a party's records, if the assumption holds."""
     kind: Kind = "own"
     least: float | None = field(default=None)
     """Balanced: no weights have a smaller expected squared error."""
     pressure: FloatArray | None = field(default=None, repr=False)
-    """Balanced: how much each party's need weighs in that proof."""
+    """Balanced: how much each party's need counts in that proof."""
 
     @cached_property
     def are_equal(self) -> bool:
-        """Whether everybody counts the same, so that nothing is assumed."""
+        """Whether all parties count the same, so that nothing is assumed."""
         counted = self.each[self.records > 0]
         return bool((counted == counted[:1]).all())
 
@@ -77,7 +77,7 @@ class Weights:
 
     @cached_property
     def excess(self) -> FloatArray:
-        """By how many records each party counts too much, or too little: they add up to 0.
+        """By how many records each party counts too much or too little; these add up to 0.
 
         >>> Weights(np.array([1.0, 0.5]), np.ones(2), 1.0, 0.5).excess.round(3).tolist()
         [0.333, -0.333]
@@ -91,18 +91,18 @@ class Weights:
 
     @cached_property
     def misplaced(self) -> float:
-        """How many records' worth of weight is with the wrong parties: the bias of records of width 1, at most."""
+        """How many records' worth of weight is with the wrong parties: the largest bias for records of width 1."""
         return float(np.abs(self.excess).sum()) / 2 * (1 + 1e-12)
 
     @property
     def dealt(self) -> float:
-        """The same where fixed data are dealt out to parties at random: their averages then depend on each other."""
+        """The imbalance if fixed data are dealt to parties at random, so that their averages depend on each other."""
         count = np.count_nonzero(self.records)
         return self.imbalance * math.sqrt(count / (count - 1)) if count > 1 else 0.0
 
     @property
     def spread_error(self) -> float:
-        """Standard deviation of what the weights do to the sum, if budgets have nothing to do with the data.
+        """Standard deviation of the error that the weights cause in the sum, if budgets are unrelated to the data.
 
         >>> round(Weights(np.array([1.0, 0.5]), np.ones(2), 1.0, 0.5).spread_error, 4)
         0.2357
@@ -111,7 +111,7 @@ class Weights:
 
     @property
     def bias_bound(self) -> float:
-        """The most that the weights do to the sum (L2), whatever the data.
+        """The largest error that the weights can cause in the sum (L2), whatever the data.
 
         >>> round(Weights(np.array([1.0, 0.5]), np.ones(2), 1.0, 0.5).bias_bound, 4)
         0.3333
@@ -138,22 +138,22 @@ def make_weights(
     typical = most / 2 if spread is None else _check_spread(spread, most)
     if isinstance(weighting, str):
         if weighting not in KINDS:
-            rule = f"must be {' or '.join(KINDS)}, or one weight a party"
+            rule = f"must be {' or '.join(KINDS)}, or one weight per party"
             raise InputError("weighting", weighting, rule, "choose one")
         if weighting == "equal" or typical == 0:
-            return Weights(np.where(sizes > 0, 1.0, 0.0), sizes, most, typical, "equal")
+            return Weights(np.where(sizes > 0, 1.0, 0.0), sizes, most, spread=typical, kind="equal")
         threshold = int(np.max(spec.threshold))
-        found = balance(needs(), threshold, spec.receivers, typical, sizes)
-        each = np.where((found.weights < WEIGHT_MIN) | (sizes == 0), 0.0, found.weights)
+        best = balance(needs(), threshold, spec.receivers, spread=typical, records=sizes)
+        each = np.where((best.weights < WEIGHT_MIN) | (sizes == 0), 0.0, best.weights)
         if not spec.common_threshold:
-            return Weights(each, sizes, most, typical, "balanced")
-        return Weights(each, sizes, most, typical, "balanced", found.bound, found.pressure)
+            return Weights(each, sizes, most, spread=typical, kind="balanced")
+        return Weights(each, sizes, most, spread=typical, kind="balanced", least=best.bound, pressure=best.pressure)
     own = check_weights(as_floats("weights", weighting), sizes, spec.name)
-    return Weights(np.where(sizes > 0, own, 0.0), sizes, most, typical, "own")
+    return Weights(np.where(sizes > 0, own, 0.0), sizes, most, spread=typical, kind="own")
 
 
 def shortened(each: FloatArray) -> FloatArray:
-    """Weights with 24 significant bits: parties that compute them on different machines then have the same.
+    """Weights with 24 significant bits, so that parties get the same ones on different machines.
 
     >>> shortened(np.array([1.0, 1 / 3, 0.0])).tolist()
     [1.0, 0.3333333432674408, 0.0]
@@ -163,7 +163,7 @@ def shortened(each: FloatArray) -> FloatArray:
 
 
 def check_weights(each: FloatArray, records: FloatArray, label: Callable[[int], str]) -> FloatArray:
-    """Own weights: from 0 to 1, one a party, and not 0 for all that have records.
+    """Own weights: one per party, from 0 to 1, and not 0 for all that have records.
 
     >>> check_weights(np.array([1.0, 2.0]), np.ones(2), "party {}".format)
     Traceback (most recent call last):
@@ -171,7 +171,7 @@ def check_weights(each: FloatArray, records: FloatArray, label: Callable[[int], 
     tpmdp.errors.InputError: weight of party 1 = 2.0 must be 0 or lie in [1e-12, 1]: divide all weights by the largest
     """
     if each.ndim != 1 or len(each) != len(records):
-        rule = f"must be one a party ({len(records)})"
+        rule = f"must be one per party ({len(records)})"
         raise InputError("weights", f"{each.size} values", rule, 'list them, or use "equal" or "balanced"')
     with np.errstate(invalid="ignore"):
         bad = ~((each == 0) | ((each >= WEIGHT_MIN) & (each <= 1)))
@@ -191,7 +191,7 @@ def check_weights(each: FloatArray, records: FloatArray, label: Callable[[int], 
 def _check_records(records: ArrayLike | None, spec: Spec) -> FloatArray:
     sizes = np.ones(1) if records is None else as_floats("records", records)
     if sizes.size not in (1, spec.count):
-        raise InputError("records", f"{sizes.size} values", f"must be one number or {spec.count}", "give one a party")
+        raise InputError("records", f"{sizes.size} values", f"must be one number or {spec.count}", "give one per party")
     return np.broadcast_to(check_records(sizes, spec.name), (spec.count,)).astype(np.float64)
 
 

@@ -80,7 +80,7 @@ def _all_receive(need: FloatArray, threshold: int, receivers: BoolArray) -> Witn
     size = count - threshold - 1
     even = _share(1 - weight, len(top))
     at_loud = even
-    if len(loud) == 1 and len(quiet):  # its group may lean only so far on the other receivers, all of them below
+    if len(loud) == 1 and len(quiet):  # its group may use the other receivers, all of them below, only up to a limit
         spare = Fraction(total_receivers - 2)
         at_loud = min(even, spare) if pivot_receives else max(even, size - outside - spare)
     at_quiet = _share(1 - weight - len(loud) * at_loud, len(quiet))
@@ -127,7 +127,7 @@ def _few_receivers(need: FloatArray, threshold: int, receivers: BoolArray) -> Wi
     in_first, in_second = bool(receivers[first]), bool(receivers[second])
     inside = k - in_first - in_second
     outside = count - k - (not in_first) - (not in_second)
-    # Each group puts on the receivers all that keeps its complement dangerous: their number (without its own) - 1.
+    # Each group uses the receivers as far as its complement stays dangerous: their number (without its own) - 1.
     on_second = min(1 - c, Fraction(k - 2)) if in_first and in_second else 1 - c
     by_first = Fraction(k - 1 - in_first) - (on_second if in_second else 0)
     by_second = Fraction(k - 1 - in_second)

@@ -1,22 +1,24 @@
-"""Sealed boxes between two parties of a session: only the addressee can open one, and nobody can change it unseen.
+"""Messages as they leave a party: signed, and sealed if they carry data. Only the recipient can open a sealed one.
 
 The key is derived (HKDF) from the pair's X25519 secret, the session, both parties, the direction and the attempt. The
-nonce is a keyed hash of header and content, so sealing is deterministic: a message that is sent again after a crash is
-the same bytes, and two different contents never share a nonce.
+nonce is a keyed hash of header and content, so sealing is deterministic: a message sent again after a crash has the
+same bytes, and two different contents never share a nonce.
 """
 
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass, replace
 from typing import Final
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from tpmdp.protocol.messages import Message, MessageError
+from tpmdp.protocol.messages import Kind, Message, MessageError, encode
 
 NONCE_BYTES: Final = 12
 SEAL_BYTES: Final = NONCE_BYTES + 16
@@ -29,17 +31,17 @@ def _keys(own: X25519PrivateKey, other: bytes, message: Message) -> tuple[AESGCM
     except ValueError:  # a key of low order
         raise MessageError("a session key is not usable") from None
     slot = b"".join(value.to_bytes(8, "big") for value in message.slot)
-    derived = HKDF(hashes.SHA256(), 64, message.session, b"tpmdp channel 1" + slot).derive(secret)
+    info = b"tpmdp channel 1" + slot
+    derived = HKDF(algorithm=hashes.SHA256(), length=64, salt=message.session, info=info).derive(secret)
     return AESGCM(derived[:32]), derived[32:]
 
 
 def seal(own: X25519PrivateKey, other: bytes, envelope: Message, content: bytes) -> Message:
     """The envelope with the content sealed for the holder of the other key.
 
-    >>> from tpmdp.protocol.messages import Kind
     >>> a, b = X25519PrivateKey.generate(), X25519PrivateKey.generate()
     >>> envelope = Message(Kind.SUBMIT, 1, 0, 1, bytes(32), bytes(32), b"")
-    >>> sealed = seal(a, b.public_key().public_bytes_raw(), envelope, b"words")
+    >>> sealed = seal(a, b.public_key().public_bytes_raw(), envelope, content=b"words")
     >>> open_sealed(b, a.public_key().public_bytes_raw(), sealed)
     b'words'
     """
@@ -48,7 +50,7 @@ def seal(own: X25519PrivateKey, other: bytes, envelope: Message, content: bytes)
     hasher = hashlib.blake2b(bound, digest_size=NONCE_BYTES, key=nonce_key)
     hasher.update(content)
     nonce = hasher.digest()
-    return _with_body(envelope, nonce + cipher.encrypt(nonce, content, bound))
+    return replace(envelope, body=nonce + cipher.encrypt(nonce, content, bound))
 
 
 def open_sealed(own: X25519PrivateKey, other: bytes, message: Message) -> bytes:
@@ -56,18 +58,30 @@ def open_sealed(own: X25519PrivateKey, other: bytes, message: Message) -> bytes:
     cipher, _ = _keys(own, other, message)
     nonce, sealed = message.body[:NONCE_BYTES], message.body[NONCE_BYTES:]
     try:
-        return cipher.decrypt(nonce, sealed, _with_body(message, b"").header)
+        return cipher.decrypt(nonce, sealed, replace(message, body=b"").header)
     except (InvalidTag, ValueError):
         raise MessageError("a sealed message does not open") from None
 
 
-def _with_body(message: Message, body: bytes) -> Message:
-    return Message(
-        message.kind,
-        message.attempt,
-        message.sender,
-        message.recipient,
-        message.session,
-        message.plan_hash,
-        body,
-    )
+@dataclass(frozen=True, repr=False)
+class Sender:
+    """Writes the messages of one party in one session."""
+
+    index: int
+    identity: Ed25519PrivateKey
+    session: bytes
+    plan_hash: bytes
+
+    def envelope(self, kind: Kind, attempt: int, recipient: int) -> Message:
+        """The message without its body."""
+        return Message(
+            kind, attempt, self.index, recipient=recipient, session=self.session, plan_hash=self.plan_hash, body=b""
+        )
+
+    def signed(self, envelope: Message, body: bytes) -> bytes:
+        """The bytes of a message with an open body."""
+        return encode(replace(envelope, body=body), self.identity)
+
+    def sealed(self, envelope: Message, own: X25519PrivateKey, other: bytes, *, content: bytes) -> bytes:
+        """The bytes of a message whose body only the holder of the other key can open."""
+        return encode(seal(own, other, envelope, content=content), self.identity)

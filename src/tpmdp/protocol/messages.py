@@ -2,7 +2,7 @@
 
 Every field has a fixed width and trailing bytes are refused, so a message has exactly one encoding. The signature is
 Ed25519 over a domain separator and the BLAKE2b digest of header and body. Bodies that carry data are sealed by
-`channel`; what the relay or anybody else on the way sees is the header, keys, signatures and ciphertext.
+`channel`: the relay, and anybody else on the way, sees headers, public keys, signatures and ciphertext only.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Kind(IntEnum):
     RESULT = 5  # The sum, from the lead receiver to another receiver. Body: sealed words
     RECEIPT = 6  # From the lead receiver to everybody else. Body: digest of the message that was counted
     # Only where parties may drop out:
-    GROUP = 7  # From the lead receiver: who is in this attempt. Body: a bit a party
+    GROUP = 7  # From the lead receiver: who is in this attempt. Body: one bit per party
     OPEN = 8  # From the lead receiver: all of the group have submitted. Body: digest of the message that was counted
     REVEAL = 9  # My self-mask, for the lead receiver. Body: sealed seed, or words in statistical mode
 
@@ -51,7 +51,15 @@ _KINDS: Final = frozenset(Kind)
 
 
 class MessageError(TpmdpError):
-    """Bytes that are no message of this session, or not from whom they say. Anybody can send those; drop them."""
+    """Bytes that are not a message of this session, or not from the sender they name. Anybody can send those."""
+
+
+class TooEarlyError(TpmdpError):
+    """A valid message that cannot be used yet: deliver it again later."""
+
+
+class ProtocolError(TpmdpError):
+    """A party provably broke the protocol, and the message names it. The session must stop."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +98,7 @@ class Message:
 
 
 def digest(unsigned: bytes | memoryview, body: bytes | memoryview = b"") -> bytes:
-    """What is signed, and what a message is known by.
+    """The digest that is signed, and by which a message is known.
 
     >>> len(digest(b"header", b"body"))
     32
@@ -133,11 +141,11 @@ def decode(data: bytes) -> Message:
     if sender >= PARTIES_MAX or (recipient >= PARTIES_MAX and recipient != EVERYONE) or attempt > ATTEMPTS_MAX:
         raise MessageError("sender, recipient or attempt is out of range")
     body = data[_HEADER.size : -SIGNATURE_BYTES]
-    return Message(Kind(kind), attempt, sender, recipient, session, plan_hash, body)
+    return Message(Kind(kind), attempt, sender, recipient=recipient, session=session, plan_hash=plan_hash, body=body)
 
 
 def session_of(data: bytes) -> bytes:
-    """The session that bytes from outside name, nothing else of them looked at.
+    """The session that bytes from outside name; nothing else in them is checked.
 
     >>> message = Message(Kind.AGREE, 0, 1, 2, bytes(32), bytes(32), b"")
     >>> session_of(encode(message, Ed25519PrivateKey.generate())).hex()[:4]
@@ -147,7 +155,7 @@ def session_of(data: bytes) -> bytes:
 
 
 def digest_of(data: bytes) -> bytes:
-    """The digest of encoded bytes that we signed ourselves.
+    """The digest of encoded bytes, without a check of the signature.
 
     >>> len(digest_of(bytes(200)))
     32
@@ -163,9 +171,9 @@ def verify(data: bytes, public_key: bytes) -> bytes:
     >>> len(verify(data, identity.public_key().public_bytes_raw()))
     32
     """
-    found = digest_of(data)
+    signed = digest_of(data)
     try:
-        Ed25519PublicKey.from_public_bytes(public_key).verify(data[-SIGNATURE_BYTES:], _DOMAIN + found)
+        Ed25519PublicKey.from_public_bytes(public_key).verify(data[-SIGNATURE_BYTES:], _DOMAIN + signed)
     except (InvalidSignature, ValueError):
         raise MessageError("the signature does not fit the sender's public key") from None
-    return found
+    return signed

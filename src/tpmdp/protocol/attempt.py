@@ -1,0 +1,110 @@
+"""One attempt of a session, as one party sees it: its group, the keys of the group, and the masked vector."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+
+from tpmdp.errors import InputError
+from tpmdp.protocol.group import to_bits
+from tpmdp.protocol.masks import Mask, apply, expand, mask_key, word_type
+from tpmdp.protocol.messages import ProtocolError
+from tpmdp.protocol.terms import Terms
+
+
+@dataclass(eq=False, repr=False)
+class Attempt:
+    """What a party knows of one attempt. The fields about submissions are used by the lead receiver only."""
+
+    terms: Terms
+    index: int
+    number: int
+    own: X25519PrivateKey
+    total: Mask  # own vector, then pads and masks; at the lead receiver also the others' submissions
+    members: frozenset[int] | None  # None until the lead receiver has named the group
+    keys: dict[int, bytes] = field(default_factory=dict)
+    digests: dict[int, bytes] = field(default_factory=dict)  # of the messages with the keys
+    padded: set[int] = field(default_factory=set)  # neighbours whose pad is in `total`
+    pads_sent: bool = False
+    submitted: bytes = b""  # digest of the own submission
+    counted: dict[int, bytes] = field(default_factory=dict)  # digest of each submission
+    opened: bool = False  # all parties have submitted and are asked to reveal
+    revealed: set[int] = field(default_factory=set)  # parties whose self-mask is no longer in `total`
+
+    @property
+    def group(self) -> frozenset[int]:
+        """The members; empty until they are known."""
+        return self.members or frozenset()
+
+    @property
+    def transcript(self) -> bytes:
+        """Equal for all parties exactly if all saw the same keys, of the same group."""
+        members, count = sorted(self.group), self.terms.count
+        domain = b"tpmdp keys 1" if len(members) == count else b"tpmdp group 1" + to_bits(members, count)
+        return hashlib.sha256(domain + b"".join(self.digests[party] for party in members)).digest()
+
+    @property
+    def bound(self) -> bytes:
+        """The transcript that masks are bound to if parties may drop out: parties with different groups share none."""
+        return self.transcript if self.terms.tolerate else b""
+
+    @property
+    def statistical(self) -> bool:
+        """Whether masks are pads from the operating system instead of keystreams."""
+        return self.terms.guarantee == "statistical"
+
+    def neighbours(self) -> list[int]:
+        """The parties of the group that this party shares masks with."""
+        return [other for other in self.terms.neighbours(self.index) if other in self.group]
+
+    def pads_from(self) -> set[int]:
+        """The neighbours that send this party a pad: in statistical mode, those before it."""
+        return {other for other in self.neighbours() if other < self.index} if self.statistical else set()
+
+    def pads_to(self) -> list[int]:
+        """The neighbours that this party sends a pad: in statistical mode, those after it."""
+        return [other for other in self.neighbours() if other > self.index] if self.statistical else []
+
+    def add_pad(self, other: int, pad: bytes) -> None:
+        """Mask the vector with the pad shared with a neighbour."""
+        apply(self.total, self._words(pad), party=self.index, other=other)
+
+    def add_pairwise_masks(self) -> None:
+        """Mask the vector with the keystreams shared with all neighbours."""
+        terms = self.terms
+        context = self.bound or terms.plan_hash
+        for other in self.neighbours():
+            low, high = sorted((self.index, other))
+            public = X25519PublicKey.from_public_bytes(self.keys[other])
+            try:
+                key = mask_key(self.own, public, terms.session, low=low, high=high, context=context)
+            except InputError:
+                raise ProtocolError(f"{terms.spec.name(other)} sent an unusable key: stop") from None
+            mask = expand(key, terms.grid.dimension, terms.grid.word)
+            apply(self.total, mask, party=self.index, other=other)
+
+    def add_self_mask(self, secret: bytes) -> None:
+        """Mask the vector with this party's self-mask."""
+        np.add(self.total, self._self_mask(secret), out=self.total)
+
+    def remove_self_mask(self, other: int, secret: bytes) -> None:
+        """At the lead receiver: another party has revealed its self-mask."""
+        np.subtract(self.total, self._self_mask(secret), out=self.total)
+        self.revealed.add(other)
+
+    def count_submission(self, other: int, words: bytes, digest: bytes) -> None:
+        """At the lead receiver: add another party's masked vector."""
+        np.add(self.total, self._words(words), out=self.total)
+        self.counted[other] = digest
+
+    def _self_mask(self, secret: bytes) -> Mask:
+        """In statistical mode the secret is the mask itself, otherwise its seed."""
+        if self.statistical:
+            return self._words(secret)
+        return expand(secret, self.terms.grid.dimension, self.terms.grid.word)
+
+    def _words(self, data: bytes) -> Mask:
+        return np.frombuffer(data, dtype=word_type(self.terms.grid.word))

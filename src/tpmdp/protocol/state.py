@@ -1,0 +1,146 @@
+"""What one party knows in a session, and what follows from it. `party` changes this state; `rules` refer to it."""
+
+from __future__ import annotations
+
+from tpmdp._util.arrays import IntArray
+from tpmdp.protocol.attempt import Attempt
+from tpmdp.protocol.messages import Kind, Message
+from tpmdp.protocol.secrets import Secrets, Submitted
+from tpmdp.protocol.terms import Terms
+
+
+class PartyState:
+    """The state of one party in one session. Nothing here changes it."""
+
+    current: Attempt
+
+    def __init__(self, terms: Terms, index: int, secrets: Secrets) -> None:
+        self.terms, self.index = terms, index
+        self.result: IntArray | None = None  # receivers: the sum, in grid steps
+        self.receipt = False  # others: the lead receiver counted this party's submission
+        self.agreed: set[int] = set()
+        self.groups: dict[int, frozenset[int]] = {1: frozenset(range(terms.count))}  # by attempt
+        self.submissions = secrets.submissions()  # by attempt, including those before a restart
+        self._secrets = secrets
+        self._answered = 0  # the attempt whose answer this party has
+
+    def __repr__(self) -> str:
+        return f"PartySession({self.terms.spec.name(self.index)}, attempt {self.attempt})"
+
+    @property
+    def attempt(self) -> int:
+        """The attempt this party is in."""
+        return self.current.number
+
+    @property
+    def newest(self) -> int:
+        """The highest attempt that this party is in or has heard of."""
+        return max(self.attempt, *self.groups)
+
+    @property
+    def opened_attempt(self) -> int:
+        """The one attempt of the session that may be opened; 0 if none was chosen yet."""
+        return self._secrets.opening(0)
+
+    @property
+    def members(self) -> frozenset[int]:
+        """The parties counted in the answer this party has, or in the attempt under way."""
+        return self.groups.get(self._answered or self.attempt, frozenset())
+
+    @property
+    def left_out(self) -> bool:
+        """Whether the lead receiver went on without this party."""
+        return self.newest > self.attempt and self.index not in self.groups.get(self.newest, frozenset())
+
+    @property
+    def may_drop(self) -> bool:
+        """Whether parties may drop out of this session."""
+        return self.terms.tolerate > 0
+
+    @property
+    def is_lead(self) -> bool:
+        """Whether this party adds up the submissions."""
+        return self.index == self.terms.lead
+
+    @property
+    def is_receiver(self) -> bool:
+        """Whether this party learns the answer."""
+        return bool(self.terms.spec.receivers[self.index])
+
+    @property
+    def done(self) -> bool:
+        """Whether this party has all it will get."""
+        return self.result is not None or self.receipt
+
+    @property
+    def ready(self) -> bool:
+        """Whether all of the group have signed the plan and sent keys. Nothing that depends on data leaves before."""
+        members, keys = self.current.members, self.current.keys
+        if members is None or len(keys) < len(members):
+            return False
+        return members <= self.agreed and members <= set(keys)
+
+    @property
+    def step(self) -> str:
+        """Where this party stands: agree, group, keys, pads, submit, reveal, receive or done."""
+        if self.done:
+            return "done"
+        members = self.current.members
+        if members is None:
+            return "group"
+        if not members <= self.agreed:
+            return "agree"
+        if not members <= set(self.current.keys):
+            return "keys"
+        if self.current.opened:
+            return "reveal"
+        return "receive" if self.current.submitted else "pads"
+
+    @property
+    def expects(self) -> frozenset[Kind]:
+        """Kinds of message that can be used now. Asking for no others keeps a receiver's memory at one vector."""
+        kinds = {Kind.KEYS}
+        if self.is_lead and self.step == "agree":
+            kinds.add(Kind.AGREE)
+        if self.may_drop and not self.is_lead:
+            kinds |= {Kind.GROUP, Kind.OPEN}
+        if self.step == "reveal":
+            kinds.add(Kind.REVEAL)
+        if self.step == "pads":
+            kinds.add(Kind.PAD)
+        if self.step == "receive" and self.is_lead:
+            kinds.add(Kind.SUBMIT)
+        if self.submissions and not self.is_lead:  # the answer may be to an earlier attempt
+            kinds.add(Kind.RESULT if self.is_receiver else Kind.RECEIPT)
+        return frozenset(kinds)
+
+    @property
+    def missing(self) -> int:
+        """How many messages are missing before this party can do more than store them."""
+        members = self.current.members
+        if self.step in ("agree", "keys") and members is not None:
+            agreements = len(members - self.agreed) if self.is_lead else 0
+            return agreements + len(members - set(self.current.keys))
+        return len(self.waiting_for()) if self.step in ("pads", "reveal") else 1
+
+    def waiting_for(self) -> list[int]:
+        """The parties whose message is missing now."""
+        everyone = self.current.group
+        missing = {
+            "agree": everyone - self.agreed,
+            "group": {self.terms.lead},
+            "keys": everyone - set(self.current.keys),
+            "pads": self.current.pads_from() - self.current.padded,
+            "receive": everyone - set(self.current.counted) if self.is_lead else {self.terms.lead},
+            "reveal": everyone - self.current.revealed - {self.index},
+            "done": set(),
+        }
+        return sorted(missing[self.step])
+
+    def answers_submission(self, message: Message) -> bool:
+        """Whether this party has submitted to the message's attempt and knows its group."""
+        return message.attempt in self.submissions and message.attempt in self.groups
+
+    def submission(self, message: Message) -> Submitted:
+        """This party's submission to the message's attempt."""
+        return self.submissions[message.attempt]

@@ -13,9 +13,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tests.protocol.sessions import World
 from tpmdp._util.arrays import IntArray
 from tpmdp._util.clock import now_s
-from tpmdp.engines.mpyc.job import Job
+from tpmdp.engines.mpyc.job import MpycJob
 from tpmdp.engines.mpyc.network import Address
-from tpmdp.engines.mpyc.process import WorkerProcess
 from tpmdp.engines.mpyc.record import (
     CONFIRMATION,
     HELLO_BYTES,
@@ -27,6 +26,7 @@ from tpmdp.engines.mpyc.record import (
     Seal,
     decode_hello,
 )
+from tpmdp.engines.mpyc.worker_process import WorkerProcess
 
 TOTAL = "tpmdp.engines.mpyc.functions:total"
 HOST = "127.0.0.1"
@@ -39,7 +39,7 @@ class Stage(ExitStack):
         super().__init__()
         self.world, self.deadline_s = world, deadline_s
         self.values: list[IntArray] = [row.astype(np.int64) for row in world.inputs]
-        self.job = Job.of(world.terms, function, parameters, [len(row) for row in self.values], noise_apart=False)
+        self.job = MpycJob.of(world.terms, function, parameters, [len(row) for row in self.values], noise_apart=False)
         self.workers: dict[int, WorkerProcess] = {}
         self.addresses: list[Address] = [(HOST, 0)] * world.terms.count
 
@@ -50,7 +50,7 @@ class Stage(ExitStack):
             self.callback(worker.stop)
             bind = (HOST, ports[place] if ports else 0)
             identity = self.world.identities[party]
-            worker.give(self.job, party, identity, bind, now_s() + self.deadline_s)
+            worker.give(self.job, party, identity, bind=bind, deadline=now_s() + self.deadline_s)
             self.workers[party] = worker
         for party in parties:
             self.addresses[party] = (HOST, self.workers[party].port())

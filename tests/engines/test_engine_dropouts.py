@@ -22,8 +22,8 @@ from tests.protocol.sessions import World
 from tpmdp.engines.contract import Outcome
 from tpmdp.engines.memory import MemoryEngine
 from tpmdp.engines.relay import worker
-from tpmdp.engines.relay.client import Mailbox
 from tpmdp.engines.relay.engine import RelayEngine, _task
+from tpmdp.engines.relay.mailbox import Mailbox
 from tpmdp.errors import DeadlineError, TpmdpError
 from tpmdp.protocol.messages import Kind, decode
 from tpmdp.protocol.party import PartySession
@@ -226,7 +226,7 @@ def test_a_worker_goes_on_in_its_attempt_when_the_relay_was_started_anew(monkeyp
         attempts.extend([party.attempt, make().attempt])
         raise DeadlineError("enough")
 
-    task = _task(world.terms, 0, world.identities[0], "http://127.0.0.1:1", 1.0, 1.0)
+    task = _task(world.terms, 0, world.identities[0], url="http://127.0.0.1:1", deadline_s=1.0, patience_s=1.0)
     monkeypatch.setattr(worker, "Mailbox", NoMailbox)
     monkeypatch.setattr(worker, "drive", drive)
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=BytesIO(task + world.vectors[0].tobytes() + b"go\n")))

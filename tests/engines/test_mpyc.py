@@ -24,10 +24,10 @@ from tpmdp._util.clock import now_s
 from tpmdp.engines.ideal import IdealEngine
 from tpmdp.engines.mpyc.engine import MpycEngine
 from tpmdp.engines.mpyc.functions import GramShape, load_function
-from tpmdp.engines.mpyc.job import Job
+from tpmdp.engines.mpyc.job import MpycJob
 from tpmdp.engines.mpyc.network import check_addresses, listen
-from tpmdp.engines.mpyc.process import run_in_process
 from tpmdp.engines.mpyc.record import MpycError, RecordError, decode_hello
+from tpmdp.engines.mpyc.worker_process import run_in_process
 from tpmdp.errors import DeadlineError, MissingDependencyError
 
 MAXIMUM = "tpmdp.engines.mpyc.functions:maximum"
@@ -133,7 +133,7 @@ def test_at_threshold_0_shares_still_have_degree_1() -> None:
     outcome = MpycEngine(f"{HERE}:plus_degree").run(world.terms, world.identities, world.vectors)
     assert outcome.sums[0].tolist() == [value + 1 for value in world.total]
     with pytest.raises(InputError, match="at least 3"):
-        Job.of(World(2, 0).terms, TOTAL, None, [1, 1])
+        MpycJob.of(World(2, 0).terms, TOTAL, None, [1, 1])
 
 
 def test_numbers_and_lengths_that_do_not_fit_are_refused_and_not_shown() -> None:
@@ -149,12 +149,12 @@ def test_numbers_and_lengths_that_do_not_fit_are_refused_and_not_shown() -> None
     with pytest.raises(InputError, match="must be 3 whole numbers"):
         engine.run_function(world.terms, world.identities, values, [*noises[:2], np.array([1])])
     with pytest.raises(InputError, match="must be 3 whole numbers"):
-        Job.of(world.terms, TOTAL, None, [3, 3, 3]).check(0, np.zeros(3), values[0])  # type: ignore[arg-type]
+        MpycJob.of(world.terms, TOTAL, None, [3, 3, 3]).check(0, np.zeros(3), values[0])  # type: ignore[arg-type]
     with pytest.raises(InputError, match="not as agreed"):
-        Job.of(world.terms, TOTAL, None, [3, 3, 3]).check(0, values[0], None)
+        MpycJob.of(world.terms, TOTAL, None, [3, 3, 3]).check(0, values[0], None)
     for sizes in ([3, 3], [0, 0, 0], [3, 3, -1], [3, 3, 1 << 40]):
         with pytest.raises(InputError, match="lengths of inputs"):
-            Job.of(world.terms, TOTAL, None, sizes)
+            MpycJob.of(world.terms, TOTAL, None, sizes)
 
 
 @pytest.mark.parametrize("name", ["", "nothing", "no.such.module:total", "tpmdp.engines.mpyc.functions:nothing", ":x"])
@@ -179,7 +179,7 @@ def test_parameters_of_inner_products_are_checked(changes: dict[str, Any]) -> No
 def test_parameters_must_travel_and_addresses_must_be_dialled() -> None:
     terms = World(3, 1).terms
     with pytest.raises(InputError, match="plain data"):
-        Job.of(terms, TOTAL, {"x": b"bytes"}, [1, 1, 1]).digest()
+        MpycJob.of(terms, TOTAL, {"x": b"bytes"}, [1, 1, 1]).digest()
     for addresses in ([(HOST, 1)], [("", 1)] * 3, [("0.0.0.0", 1)] * 3, [(HOST, 70_000)] * 3):  # noqa: S104
         with pytest.raises(InputError, match="address"):
             check_addresses(addresses, 3)
@@ -234,7 +234,7 @@ def test_a_party_that_is_killed_is_named_at_once(tmp_path: Path) -> None:
             if (tmp_path / "here").exists():
                 break
             time.sleep(0.01)
-        os.kill(stage.workers[1].pid, signal.SIGKILL)
+        os.kill(stage.workers[1].child.pid, signal.SIGKILL)
         for party in (0, 2, 3):
             with pytest.raises(MpycError, match=r"lost.*party 2|party 2 was lost") as caught:
                 stage.outcome(party)
@@ -313,17 +313,14 @@ def test_only_the_answer_is_on_standard_output() -> None:
 def test_a_worker_ends_with_its_input_and_its_errors_are_lines() -> None:
     command = [sys.executable, "-m", "tpmdp.engines.mpyc.worker"]
     done = subprocess.run(command, input=b"nonsense\n", capture_output=True, timeout=60, check=True)
-    assert set(json.loads(done.stdout)) == {"error", "kind", "culprit"}
+    assert set(json.loads(done.stdout)) == {"error", "kind"}
     assert done.stderr == b""
     with Stage(World(3, 1, [0]), deadline_s=500.0) as stage:
         stage.start(1)
         stage.go()
-        process = stage.workers[1]._process
-        for thread in stage.workers[1]._threads:
-            thread.join()
-        assert process.stdin is not None
-        process.stdin.close()
-        assert process.wait(60) != 0
+        child = stage.workers[1].child
+        child.close_input()
+        assert child.wait(300) not in (None, 0)
 
 
 def test_setting_up_leaves_arguments_environment_and_logging_alone() -> None:
@@ -353,6 +350,6 @@ def test_no_secret_is_shown() -> None:
         shown = [repr(stage.exchange(0, 1)), repr(stage.job), repr(stage.exchange(0, 1).hello)]
         assert all(key not in text for text in shown)
         stage.start(1)
-        process = Path(f"/proc/{stage.workers[1].pid}")
+        process = Path(f"/proc/{stage.workers[1].child.pid}")
         shown = [(process / name).read_text() for name in ("cmdline", "environ")]
         assert all(stage.world.identities[1].private_bytes_raw().hex() not in text for text in shown)

@@ -15,10 +15,10 @@ from tests.engines.mpyc_studies import Parties
 from tests.protocol.sessions import World
 from tpmdp import InputError
 from tpmdp.engines.mpyc.engine import MpycEngine
-from tpmdp.engines.mpyc.job import Job
+from tpmdp.engines.mpyc.job import MpycJob
 from tpmdp.engines.mpyc.network import listen
-from tpmdp.engines.mpyc.process import WorkerProcess
 from tpmdp.engines.mpyc.runtime import require_mpyc
+from tpmdp.engines.mpyc.worker_process import WorkerProcess
 from tpmdp.errors import DeadlineError
 from tpmdp.queries.maximum import Maximum
 from tpmdp.study.file import parse_address
@@ -107,13 +107,13 @@ def test_another_version_of_mpyc_is_refused(monkeypatch: pytest.MonkeyPatch, ver
 def test_a_job_says_what_a_party_may_give() -> None:
     world = World(3, 1, [0])
     sections = {"limits": [[[1, 5], [2, 7]], [[3, 9]], [[3, 0]]]}
-    job = Job.of(world.terms, MAXIMUM, sections, [3, 3, 3], noise_apart=False)
+    job = MpycJob.of(world.terms, MAXIMUM, sections, [3, 3, 3], noise_apart=False)
     job.check(0, np.array([-5, 7, -7]), None)
     job.check(2, np.zeros(3, dtype=np.int64), None)
     for party, values in ((0, [6, 0, 0]), (0, [0, 0, 8]), (0, [-6, 0, 0]), (1, [0, -10, 0]), (2, [0, 0, 1])):
         with pytest.raises(InputError, match=r"values = \(not shown\) must lie within"):
             job.check(party, np.array(values), None)
-    assert job.digest() != Job.of(world.terms, MAXIMUM, None, [3, 3, 3], noise_apart=False).digest()
+    assert job.digest() != MpycJob.of(world.terms, MAXIMUM, None, [3, 3, 3], noise_apart=False).digest()
     for bad in (5, [[[3, 1]]] * 2, [[[2, 1]]] * 3, [[[3, -1]]] * 3, [[[3]]] * 3, [[["x", 1]]] * 3):
         with pytest.raises(InputError, match="limits"):
-            Job.of(world.terms, MAXIMUM, {"limits": bad}, [3, 3, 3])
+            MpycJob.of(world.terms, MAXIMUM, {"limits": bad}, [3, 3, 3])

@@ -13,8 +13,8 @@ from tests.engines.mpyc_stage import Stage
 from tests.engines.mpyc_studies import RECORDS, Parties
 from tests.protocol.sessions import World
 from tpmdp._util.arrays import IntArray
-from tpmdp.engines.mpyc.process import WorkerProcess
 from tpmdp.engines.mpyc.record import MpycError
+from tpmdp.engines.mpyc.worker_process import WorkerProcess
 from tpmdp.errors import DeadlineError
 from tpmdp.ledger import LedgerError
 from tpmdp.study.release import PartyRelease
@@ -138,8 +138,9 @@ def test_two_processes_of_a_party_do_not_both_open(tmp_path: Path, monkeypatch: 
 
 
 def says_nothing(worker: WorkerProcess, seconds: float = 0.7) -> bool:
-    assert worker._process.stdout is not None
-    return not select.select([worker._process.stdout], [], [], seconds)[0]
+    stdout = worker.child._process.stdout
+    assert stdout is not None
+    return not select.select([stdout], [], [], seconds)[0]
 
 
 def test_a_share_of_the_result_leaves_only_at_the_word_and_done_only_at_the_next() -> None:

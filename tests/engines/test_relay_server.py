@@ -33,9 +33,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tpmdp.cli.relay import relay as relay_command
 from tpmdp.engines.relay import wire
+from tpmdp.engines.relay.database import RelayFullError, StoreError
 from tpmdp.engines.relay.limits import RelaySettings
 from tpmdp.engines.relay.requests import parse_query
-from tpmdp.engines.relay.store import Item, RelayFullError, Store, StoreError
+from tpmdp.engines.relay.store import RelayStore
+from tpmdp.engines.relay.stored import CheckedMessage
 from tpmdp.errors import FileError, InputError
 from tpmdp.protocol.messages import EVERYONE, Kind, Message, encode
 from tpmdp.protocol.terms import session_id
@@ -677,23 +679,23 @@ def test_start_up_errors_are_one_line(tmp_path: Path, relay: Running) -> None:
 
 def test_a_full_or_locked_disk_refuses_and_keeps_what_there_was(tmp_path: Path) -> None:
     async def act() -> None:
-        store = Store(tmp_path / "relay.sqlite", RelaySettings())
+        store = RelayStore(tmp_path / "relay.sqlite", RelaySettings())
         await store.open_session(bytes(32), os.urandom(64))
         session = await store.session(bytes(32))
-        items = [Item(4, attempt, 0, 1, os.urandom(32), os.urandom(300_000)) for attempt in range(4)]
+        items = [CheckedMessage(4, attempt, 0, 1, os.urandom(32), os.urandom(300_000)) for attempt in range(4)]
         await store.add(session, items[:1])
-        store._writer.execute("PRAGMA max_page_count = 60")
-        small = Item(4, 9, 0, 1, bytes(32), b"small")
+        store._database._writer.execute("PRAGMA max_page_count = 60")
+        small = CheckedMessage(4, 9, 0, 1, bytes(32), b"small")
         outcomes = await asyncio.gather(
             store.add(session, items[1:]), store.add(session, [small]), return_exceptions=True
         )
         assert isinstance(outcomes[0], RelayFullError)
         assert outcomes[1] == [small]  # one sender's failure is not another's
-        store._writer.execute("PRAGMA busy_timeout = 10")
+        store._database._writer.execute("PRAGMA busy_timeout = 10")
         other = sqlite3.connect(store.path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreError, match="locked"):
-            await store.add(session, [Item(4, 8, 0, 1, bytes(32), b"small")])
+            await store.add(session, [CheckedMessage(4, 8, 0, 1, bytes(32), b"small")])
         other.close()
         picked = await store.pick(session, 1, {4: 0})
         assert len(picked.numbers) == 2
@@ -707,24 +709,24 @@ def test_old_sessions_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(time, "time", lambda: clock[0])
 
     async def act() -> None:
-        store = Store(tmp_path / "relay.sqlite", RelaySettings())
+        store = RelayStore(tmp_path / "relay.sqlite", RelaySettings())
         names = [bytes([number]) * 32 for number in range(3)]
         for name in names:
             await store.open_session(name, os.urandom(64))
         old, used = await store.session(names[0]), await store.session(names[1])
-        await store.add(old, [Item(4, 1, 0, 1, bytes(32), bytes(1000))])
+        await store.add(old, [CheckedMessage(4, 1, 0, 1, bytes(32), bytes(1000))])
         clock[0] += 20 * 86_400
-        await store.add(used, [Item(4, 1, 0, 1, bytes(32), bytes(1000))])
+        await store.add(used, [CheckedMessage(4, 1, 0, 1, bytes(32), bytes(1000))])
         assert await store.sweep(30 * 86_400) == 1  # the one nobody wrote to
         clock[0] += 20 * 86_400
-        before = store._total
+        before = store._database.stored_bytes
         assert await store.sweep(30 * 86_400) == 1
-        assert store._total < before
+        assert store._database.stored_bytes < before
         for name in (names[0], names[2]):
             with pytest.raises(StoreError, match="not known"):
                 await store.session(name)
         with pytest.raises(StoreError, match="expired"):
-            await store.add(old, [Item(4, 1, 0, 1, bytes(32), bytes(1000))])
+            await store.add(old, [CheckedMessage(4, 1, 0, 1, bytes(32), bytes(1000))])
         assert (await store.pick(used, 1, {4: 0})).size == 1000
         store.close()
 
@@ -737,12 +739,12 @@ def test_sessions_nobody_wrote_to_make_room_for_others(tmp_path: Path, monkeypat
     monkeypatch.setattr(time, "time", lambda: clock[0])
 
     async def act() -> None:
-        store = Store(tmp_path / "relay.sqlite", RelaySettings(sessions_max=3))
+        store = RelayStore(tmp_path / "relay.sqlite", RelaySettings(sessions_max=3))
         names = [bytes([number]) * 32 for number in range(4)]
         for name in names[:3]:
             await store.open_session(name, os.urandom(64))
         used = await store.session(names[0])
-        await store.add(used, [Item(4, 1, 0, 1, bytes(32), bytes(1000))])
+        await store.add(used, [CheckedMessage(4, 1, 0, 1, bytes(32), bytes(1000))])
         with pytest.raises(RelayFullError, match="all this relay holds"):
             await store.open_session(names[3], os.urandom(64))
         clock[0] += 61

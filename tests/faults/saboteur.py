@@ -18,16 +18,16 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tpmdp.engines.relay.client import Mailbox
+from tpmdp.engines.relay.mailbox import Mailbox
 from tpmdp.ledger import Ledger
 
 
 def targets() -> dict[str, type[Any]]:
     found: dict[str, type[Any]] = {"Mailbox": Mailbox, "Ledger": Ledger}
     if "relay" in sys.argv:
-        from tpmdp.engines.relay.store import Store
+        from tpmdp.engines.relay.store import RelayStore
 
-        found["Store"] = Store
+        found["RelayStore"] = RelayStore
     return found
 
 

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from tests.faults.consortium import NAMES, Consortium, check_answers, ended
 from tests.faults.evil_relay import EvilRelay, FlipOnce, TarPit, join
 from tpmdp._util.clock import now_s
-from tpmdp.engines.relay.client import Mailbox
+from tpmdp.engines.relay.mailbox import Mailbox
 from tpmdp.engines.relay.wire import frame
 from tpmdp.ledger import Ledger
 from tpmdp.protocol.channel import open_sealed

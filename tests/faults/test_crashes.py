@@ -80,14 +80,14 @@ def test_all_killed_before_they_settle_get_the_answer_of_the_noise_they_had_draw
 @pytest.mark.parametrize(
     "step",
     [
-        "before:Store.open_session:1",
-        "after:Store._add:1",
-        "before:Store._add:2",
-        "after:Store._add:3",
-        "before:Store._add:4",
-        "after:Store._add:5",
-        "before:Store._add:6",
-        "before:Store.pick:3",
+        "before:RelayStore.open_session:1",
+        "after:RelayStore._add:1",
+        "before:RelayStore._add:2",
+        "after:RelayStore._add:3",
+        "before:RelayStore._add:4",
+        "after:RelayStore._add:5",
+        "before:RelayStore._add:6",
+        "before:RelayStore.pick:3",
     ],
 )
 def test_a_relay_killed_at_any_step_and_started_again_loses_nothing(tmp_path: Path, step: str) -> None:

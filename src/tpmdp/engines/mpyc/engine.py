@@ -13,9 +13,9 @@ from tpmdp._util.arrays import IntArray
 from tpmdp._util.clock import now_s
 from tpmdp.engines.contract import Outcome
 from tpmdp.engines.mpyc.functions import Parameters
-from tpmdp.engines.mpyc.job import Job, guarantee_of
-from tpmdp.engines.mpyc.process import WORKER, WorkerProcess
+from tpmdp.engines.mpyc.job import MpycJob, guarantee_of
 from tpmdp.engines.mpyc.record import MpycError
+from tpmdp.engines.mpyc.worker_process import WORKER, WorkerProcess
 from tpmdp.errors import TpmdpError
 from tpmdp.protocol.masks import Mask, from_words
 from tpmdp.protocol.terms import Terms
@@ -68,7 +68,7 @@ class MpycEngine:
         deadline_s: float,
     ) -> Outcome:
         sizes = [len(each) for each in values]
-        job = Job.of(terms, self._function, self._parameters, sizes, noises is not None)
+        job = MpycJob.of(terms, self._function, self._parameters, sizes, noises is not None)
         job.digest()  # refuses a missing MPyC and parameters that do not travel
         every = [None] * terms.count if noises is None else list(noises)
         for index in range(terms.count):
@@ -79,7 +79,7 @@ class MpycEngine:
             for index in range(terms.count):
                 worker = WorkerProcess(self._module)
                 stack.callback(worker.stop)
-                worker.give(job, index, identities[index], (_HOST, 0), deadline)
+                worker.give(job, index, identities[index], bind=(_HOST, 0), deadline=deadline)
                 workers.append(worker)
             addresses = [(_HOST, worker.port()) for worker in workers]
             began = time.monotonic()

@@ -30,7 +30,7 @@ _PROTOCOL: Final = "tpmdp mpyc 2"
 
 
 @dataclass(frozen=True)
-class Job:
+class MpycJob:
     """A function, its parameters, and how many numbers each party gives. Equal on all sides, or links are refused."""
 
     terms: Terms
@@ -42,14 +42,14 @@ class Job:
     @classmethod
     def of(
         cls, terms: Terms, function: str, parameters: Parameters | None, sizes: Sequence[int], noise_apart: bool = True
-    ) -> Job:
+    ) -> MpycJob:
         """A job these terms allow.
 
         >>> from tpmdp.planning.grid_plan import plan_on_grid
         >>> from tpmdp.spec import Spec
         >>> made = plan_on_grid(Spec(epsilon=[1.0, 2.0], delta=1e-6, threshold=1), bound=1.0)
         >>> terms = Terms.of("demo", made, 1.0, (bytes(32), bytes(31) + b"1"))
-        >>> Job.of(terms, "tpmdp.engines.mpyc.functions:maximum", None, [1, 1])
+        >>> MpycJob.of(terms, "tpmdp.engines.mpyc.functions:maximum", None, [1, 1])
         Traceback (most recent call last):
             ...
         tpmdp.errors.InputError: parties = 2 must be at least 3 for the mpyc engine, because the shares of two parties
@@ -171,7 +171,7 @@ def degree_of(terms: Terms) -> int:
     return max(1, most)
 
 
-def guarantee_of(job: Job) -> str:
+def guarantee_of(job: MpycJob) -> str:
     """What a result promises, in words."""
     terms = job.terms
     if not terms.sigma.any() and (terms.spec.sensitivity > 0).any():

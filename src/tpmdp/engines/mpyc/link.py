@@ -31,7 +31,7 @@ _CLOSE_S: Final = 1.0
 _NAMED: Final = 20  # parties in one message
 
 
-class Kind(IntEnum):
+class LinkKind(IntEnum):
     """What a message is."""
 
     DATA = 1  # of MPyC
@@ -87,7 +87,7 @@ class Link:
 
     def send(self, pc: int, payload: bytes) -> None:
         """Send a message of MPyC."""
-        self._put(Kind.DATA, pc, payload)
+        self._put(LinkKind.DATA, pc, payload)
 
     def receive(self, pc: int) -> bytes | asyncio.Future[bytes]:
         """The message of this program counter, or a promise of it."""
@@ -100,7 +100,7 @@ class Link:
             self._lose(RecordError("left too early"))
         return self._awaited[pc]
 
-    def tell(self, kind: Kind, body: bytes = b"") -> None:
+    def tell(self, kind: LinkKind, body: bytes = b"") -> None:
         """Send a message of our own."""
         self._put(kind, 0, body)
 
@@ -114,7 +114,7 @@ class Link:
             reason, who = Reason.TOLD if error.told else Reason.LOSS, (error.culprit,)
         body = bytes([reason]) + b"".join(index.to_bytes(4, "big") for index in who)
         with suppress(OSError, RuntimeError):
-            self.tell(Kind.ABORT, body)
+            self.tell(LinkKind.ABORT, body)
 
     async def close(self) -> None:
         """Close when all is sent; not later than in a few seconds.
@@ -135,7 +135,7 @@ class Link:
         self._task.cancel()
         self._writer.transport.abort()
 
-    def _put(self, kind: Kind, pc: int, payload: bytes) -> None:
+    def _put(self, kind: LinkKind, pc: int, payload: bytes) -> None:
         if len(payload) > min(self._kept_max, 0xFFFFFFFF):
             raise MpycError("the function sends longer messages than the engine allows: use shorter vectors")
         content = _FRAME.pack(kind, pc, len(payload)) + payload
@@ -176,17 +176,17 @@ class Link:
     def _message(self, kind: int, pc: int, payload: bytes) -> None:
         if self.bye.done():
             raise RecordError("went on after its goodbye")
-        if kind == Kind.DATA:
+        if kind == LinkKind.DATA:
             self._data(pc, payload)
-        elif kind == Kind.READY and not payload and not self.ready.done():
+        elif kind == LinkKind.READY and not payload and not self.ready.done():
             self.ready.set_result(None)
-        elif kind == Kind.DONE and not payload and not self.done.done():
+        elif kind == LinkKind.DONE and not payload and not self.done.done():
             self.done.set_result(None)
-        elif kind == Kind.BYE and not payload:
+        elif kind == LinkKind.BYE and not payload:
             self.bye.set_result(None)
             if self.waiting:
                 self._lose(RecordError("left too early"))
-        elif kind == Kind.ABORT and len(payload) % 4 == 1 and payload[0] in list(Reason):
+        elif kind == LinkKind.ABORT and len(payload) % 4 == 1 and payload[0] in list(Reason):
             self._aborted(Reason(payload[0]), struct.unpack(f">{len(payload) // 4}I", payload[1:]))
         else:
             raise RecordError("sent a message that is not of this protocol")

@@ -23,8 +23,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tpmdp._util.arrays import IntArray
 from tpmdp._util.clock import now_s
 from tpmdp.engines.mpyc.functions import Parameters
-from tpmdp.engines.mpyc.job import Job
-from tpmdp.engines.mpyc.link import Kind
+from tpmdp.engines.mpyc.job import MpycJob
+from tpmdp.engines.mpyc.link import LinkKind
 from tpmdp.engines.mpyc.network import Address, Network, check_addresses, listen
 from tpmdp.engines.mpyc.record import LateError, MpycError
 from tpmdp.engines.mpyc.runtime import described, set_up
@@ -67,7 +67,7 @@ async def run_party(
     `deadline` is a time of `clock.now_s`. Without a `listener` we listen on our own address. Without `noise`
     the values have it inside, as vectors of a sum do.
     """
-    job = Job.of(terms, function, parameters, sizes, noise is not None)
+    job = MpycJob.of(terms, function, parameters, sizes, noise is not None)
     job.check(index, values, noise)
     check_addresses(addresses, terms.count)
     check_identity(terms, index, identity)
@@ -80,7 +80,9 @@ async def run_party(
 class _Session:
     """The state of `run_party`."""
 
-    def __init__(self, job: Job, index: int, identity: Ed25519PrivateKey, deadline: float, starter: Starter) -> None:
+    def __init__(
+        self, job: MpycJob, index: int, identity: Ed25519PrivateKey, deadline: float, starter: Starter
+    ) -> None:
         self._job, self._index, self._deadline, self._starter = job, index, deadline, starter
         self._trouble: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._network = Network(job.terms, index, identity, job.digest(), job.kept_max, self._fail)
@@ -168,7 +170,7 @@ class _Session:
     async def _all_ready(self) -> None:
         links = self._network.links.values()
         for link in links:
-            link.tell(Kind.READY)
+            link.tell(LinkKind.READY)
         await asyncio.wait({link.ready for link in links})
 
     async def _open_once(self, mpc: Any, shared: Any) -> IntArray | None:
@@ -246,6 +248,6 @@ class _Session:
         links = self._network.links.values()
         for link in links:
             if self._index in self._receivers:
-                link.tell(Kind.DONE)
-            link.tell(Kind.BYE)
+                link.tell(LinkKind.DONE)
+            link.tell(LinkKind.BYE)
         await asyncio.wait({link.bye for link in links}, timeout=_LINGER_S)

@@ -18,18 +18,17 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import IO, Any, Final
+from typing import IO, Final
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tpmdp._util.arrays import IntArray
-from tpmdp._util.lifeline import private_output
+from tpmdp._util.child import error_report, private_output, write_report
 from tpmdp.engines.mpyc.network import listen
 from tpmdp.engines.mpyc.record import MpycError
 from tpmdp.engines.mpyc.runtime import described, load
 from tpmdp.engines.mpyc.session import Starter, run_party
-from tpmdp.errors import DeadlineError, InputError, TpmdpError
 from tpmdp.protocol.terms import Terms
 
 _NUMBER: Final = np.dtype("<i8")
@@ -45,7 +44,7 @@ def main() -> None:
         listener = listen(*task["bind"]) if task["index"] > 0 else None
         port = 0 if listener is None else listener.getsockname()[1]
         asyncio.run(load())
-        _write(out, {"ready": task["index"], "port": port})
+        write_report(out, {"ready": task["index"], "port": port})
         addresses = source.readline()
         if not addresses:
             return  # whoever started us is gone
@@ -70,9 +69,9 @@ def main() -> None:
 
         asyncio.run(_guided(party, source, out))
     except Exception as error:
-        _write(out, _told(described(error)))
+        write_report(out, error_report(described(error)))
         return
-    _write(out, {"end": True})
+    write_report(out, {"end": True})
 
 
 async def _guided(party: Callable[[Starter], Awaitable[None]], source: IO[bytes], out: IO[bytes]) -> None:
@@ -88,14 +87,12 @@ async def _guided(party: Callable[[Starter], Awaitable[None]], source: IO[bytes]
         os._exit(1)
 
     async def opening() -> None:
-        _write(out, {"opening": True})
+        write_report(out, {"opening": True})
         await words[b"open\n"].wait()
 
-    async def result(found: IntArray | None, sent: int) -> None:
-        _write(out, {"sent": sent, "result": found is not None})
-        if found is not None:
-            out.write(found.astype(_NUMBER).tobytes())
-            out.flush()
+    async def result(numbers: IntArray | None, sent: int) -> None:
+        data = b"" if numbers is None else numbers.astype(_NUMBER).tobytes()
+        write_report(out, {"sent": sent, "result": numbers is not None}, data)
         await words[b"done\n"].wait()
 
     threading.Thread(target=listen_to_starter, name="lifeline", daemon=True).start()
@@ -107,23 +104,6 @@ def _numbers(source: IO[bytes], count: int) -> IntArray:
     if len(data) != 8 * count:
         raise MpycError("a task is incomplete")
     return np.frombuffer(data, dtype=_NUMBER).astype(np.int64)
-
-
-def _told(error: TpmdpError) -> dict[str, Any]:
-    """An error as a line; no traceback ever leaves."""
-    line: dict[str, Any] = {"error": str(error), "kind": type(error).__name__}
-    if isinstance(error, DeadlineError):
-        line["kind"] = "DeadlineError"
-    if isinstance(error, InputError):
-        line["parts"] = [error.field, str(error.value), error.rule, error.remedy]
-    if isinstance(error, MpycError):
-        line["culprit"] = error.culprit
-    return line
-
-
-def _write(out: IO[bytes], line: dict[str, Any]) -> None:
-    out.write(json.dumps(line).encode() + b"\n")
-    out.flush()
 
 
 if __name__ == "__main__":

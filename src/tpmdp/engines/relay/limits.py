@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
 from tpmdp.errors import InputError
@@ -45,9 +45,10 @@ class RelaySettings:
     sessions: frozenset[bytes] | None = None  # when given, the relay serves these only
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if name != "sessions" and not (isinstance(value, (int, float)) and 0 < value < math.inf):
-                raise InputError(name, value, "must be a positive number", "raise it")
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name != "sessions" and not (isinstance(value, (int, float)) and 0 < value < math.inf):
+                raise InputError(field.name, value, "must be a positive number", "raise it")
         if not OVERHEAD < self.message_max <= MESSAGE_MAX:
             rule = f"must be more than {OVERHEAD} and at most {MESSAGE_MAX} bytes"
             raise InputError("message_max", self.message_max, rule, "choose a size between")
@@ -101,11 +102,11 @@ class Buckets:
         return 0.0
 
 
-class Budget:
+class MemoryQuota:
     """An amount that requests hold parts of while they run; those that do not fit wait.
 
     >>> async def use() -> bool:
-    ...     budget = Budget(10)
+    ...     budget = MemoryQuota(10)
     ...     async with budget.hold(8, timeout_s=1.0):
     ...         try:
     ...             async with budget.hold(3, timeout_s=0.01):

@@ -78,7 +78,7 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End the long polls, then everything."""
-        self._relay.hub.stop()
+        self._relay.waiters.stop()
         await super().shutdown(sockets)
 
     @contextmanager

@@ -13,9 +13,11 @@ from typing import Final
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from tpmdp._util.child import error_report, write_report
 from tpmdp._util.clock import now_s
-from tpmdp.engines.relay.client import Mailbox, drive
-from tpmdp.errors import DeadlineError, TpmdpError
+from tpmdp.engines.relay.drive import drive
+from tpmdp.engines.relay.mailbox import Mailbox
+from tpmdp.errors import TpmdpError
 from tpmdp.protocol.masks import word_type
 from tpmdp.protocol.party import PartySession
 from tpmdp.protocol.secrets import FreshSecrets
@@ -26,6 +28,7 @@ _IDLE_S: Final = 300.0  # between ready and go
 
 def main() -> None:
     """Say ready, wait for the word go, run, and report on standard output."""
+    out = sys.stdout.buffer
     task = json.loads(sys.stdin.buffer.readline())
     terms = Terms.parse(task["terms"])
     vector = np.frombuffer(sys.stdin.buffer.read(terms.words_bytes), dtype=word_type(terms.grid.word))
@@ -40,28 +43,20 @@ def main() -> None:
     with Mailbox(task["url"], terms, index, identity, now_s() + _IDLE_S + deadline_s) as mailbox:
         try:
             mailbox.connect()
-            _write({"ready": index})
+            write_report(out, {"ready": index})
             if not sys.stdin.buffer.readline():
                 return  # the engine is gone
             party, left = drive(make, mailbox, now_s() + deadline_s, patience_s=float(task["patience_s"]))
             if left:
                 mailbox.post(left)
         except TpmdpError as error:
-            kind = "DeadlineError" if isinstance(error, DeadlineError) else type(error).__name__
-            _write({"error": str(error), "kind": kind})
+            write_report(out, error_report(error))
             return
         sent = mailbox.bytes_sent
     members = sorted(party.members)
-    _write({"sent": sent, "receipt": party.receipt, "sum": party.result is not None, "members": members})
-    if party.result is not None:
-        sys.stdout.buffer.write(party.result.astype("<i8").tobytes())
-        sys.stdout.buffer.flush()
+    report = {"sent": sent, "receipt": party.receipt, "sum": party.result is not None, "members": members}
+    write_report(out, report, b"" if party.result is None else party.result.astype("<i8").tobytes())
     sys.stdin.buffer.read()  # the engine ends us when all are done: tearing down costs others time
-
-
-def _write(line: dict[str, object]) -> None:
-    sys.stdout.buffer.write(json.dumps(line).encode() + b"\n")
-    sys.stdout.buffer.flush()
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tpmdp.engines.relay.store import Item
+from tpmdp.engines.relay.stored import CheckedMessage
 from tpmdp.protocol.messages import EVERYONE
 
 
@@ -36,13 +36,13 @@ class Waiter:
             self.woken.set_result(None)
 
 
-class Hub:
+class Waiters:
     """Who waits for messages, so that a message wakes exactly those it is for.
 
     >>> async def use() -> tuple[bool, bool]:
-    ...     hub = Hub()
-    ...     with hub.waiting(7, 1, {4: 0}) as waiter:
-    ...         hub.wake(7, [Item(4, 1, 0, 1, b"", b"")])
+    ...     waiters = Waiters()
+    ...     with waiters.waiting(7, 1, {4: 0}) as waiter:
+    ...         waiters.wake(7, [CheckedMessage(4, 1, 0, recipient=1, digest=b"", data=b"")])
     ...         return waiter.need(2).done(), waiter.need(1).done()
     >>> asyncio.run(use())
     (False, True)
@@ -67,7 +67,7 @@ class Hub:
             if not parties and self._waiting.get(session) is parties:
                 del self._waiting[session]
 
-    def wake(self, session: int, items: Sequence[Item]) -> None:
+    def wake(self, session: int, items: Sequence[CheckedMessage]) -> None:
         """Wake whom these messages are for."""
         parties = self._waiting.get(session)
         if not parties:
@@ -82,6 +82,6 @@ class Hub:
         """Wake everybody for good: the relay ends."""
         self.stopped = True
         for parties in self._waiting.values():
-            for waiters in parties.values():
-                for waiter in waiters:
+            for waiting in parties.values():
+                for waiter in waiting:
                     waiter.need(0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tests.engines.mpyc_studies import Parties
 from tests.protocol.sessions import World
 from tpmdp import InputError
+from tpmdp.engines.mpyc import worker_process
 from tpmdp.engines.mpyc.engine import MpycEngine
 from tpmdp.engines.mpyc.job import MpycJob
 from tpmdp.engines.mpyc.network import listen
@@ -61,11 +61,12 @@ def test_a_process_that_is_ready_too_late_costs_nothing(tmp_path: Path, monkeypa
     plain = WorkerProcess.port
 
     def late(self: WorkerProcess) -> int:
-        time.sleep(2.1)
-        return plain(self)
+        port = plain(self)
+        monkeypatch.setattr(worker_process, "now_s", lambda: self.deadline)
+        return port
 
     monkeypatch.setattr(WorkerProcess, "port", late)
-    parties = Parties.of(tmp_path, "maximum", ["bank"], deadline="2s")
+    parties = Parties.of(tmp_path, "maximum", ["bank"])
     with pytest.raises(DeadlineError, match="before our own process had started"):
         parties.join("school")
     assert parties.charges("school") == 0
@@ -101,7 +102,7 @@ def test_another_version_of_mpyc_is_refused(monkeypatch: pytest.MonkeyPatch, ver
         require_mpyc()
     world = World(3, 1)
     with pytest.raises(InputError, match="version of mpyc"):
-        MpycEngine().run(world.terms, world.identities, world.vectors)
+        MpycEngine().run(world.terms, world.identities, world.vectors, 500.0)
 
 
 def test_a_job_says_what_a_party_may_give() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.engines.mpyc_stage import HOST, Puppet, Stage
+from tests.engines.mpyc_stage import HANG_S, HOST, Puppet, Stage
 from tests.protocol.sessions import World
 from tpmdp.engines.mpyc.link import _FRAME, LinkKind
 from tpmdp.engines.mpyc.network import SILENT_MAX, listen
@@ -143,7 +143,7 @@ CHEATS: dict[str, Any] = {
 
 @pytest.mark.parametrize("how", CHEATS)
 def test_records_that_no_party_sends_end_the_session_and_name_their_sender(how: str) -> None:
-    with Stage(World(3, 1, [0]), deadline_s=500.0) as stage:
+    with Stage(World(3, 1, [0]), deadline_s=HANG_S) as stage:
         stage.start(1, 2)
         stage.go()
         puppets = stage.puppet(0)
@@ -164,7 +164,7 @@ def test_records_that_no_party_sends_end_the_session_and_name_their_sender(how: 
 
 @pytest.mark.parametrize("size", [3, 50])
 def test_a_record_that_breaks_off_is_a_lost_party(size: int) -> None:
-    with Stage(World(3, 1, [0]), deadline_s=500.0) as stage:
+    with Stage(World(3, 1, [0]), deadline_s=HANG_S) as stage:
         stage.start(1, 2)
         stage.go()
         puppets = stage.puppet(0)

@@ -92,7 +92,7 @@ def run_study(
     files = {member.name: find_source(data_folder, member.name) for member in study.members if member.records}
     _make_folder(state)
     keyed = _with_keys(study if study.joint is None else _on_loopback(study), state)
-    _check_all(keyed, files, state, warn)
+    _check_all(keyed, files, state, warn=warn)
     study_file = state / "study.toml"
     with replacing(study_file) as temporary:
         temporary.write_text(keyed.toml(), encoding="utf-8")
@@ -121,13 +121,13 @@ def _check_all(study: Study, files: dict[str, Path], state: Path, warn: Callable
         terms.check(index)
         if member.records:
             table = read_table(files[member.name], study.columns_of(member.name))
-            encode(study, terms, member.name, table)
+            encode(study, terms, member.name, table=table)
             for query in study.uncounted(member.name, table):
                 warn(member.name, query)
         path = state / f"{member.name}.ledger"
         if path.exists():
             with open_or_create_ledger(path, study, member.name) as ledger:
-                check_room(study, terms, index, ledger)
+                check_room(study, terms, index, ledger=ledger)
 
 
 def _on_loopback(study: Study) -> Study:

@@ -32,7 +32,7 @@ class WorkerProcess:
 
     def give(self, job: MpycJob, index: int, identity: Ed25519PrivateKey, *, bind: Address, deadline: float) -> None:
         """Send its task, without the numbers. `deadline` is a time of `clock.now_s`, which all processes share."""
-        self._job, self._index, self._deadline = job, index, deadline
+        self._job, self._index, self.deadline = job, index, deadline
         task = {
             "terms": job.terms.canonical(),
             "index": index,
@@ -42,7 +42,6 @@ class WorkerProcess:
             "sizes": list(job.sizes),
             "noise": job.noise_apart,
             "bind": list(bind),
-            "deadline": deadline,
         }
         self.child.write(json.dumps(task).encode() + b"\n")
 
@@ -54,8 +53,8 @@ class WorkerProcess:
         """Send the numbers and all addresses, so that it begins. Only here is a wrong number the caller's error."""
         self._job.check(self._index, values, noise)
         arrays = [values] if noise is None else [values, noise]
-        line = json.dumps([list(address) for address in addresses]).encode() + b"\n"
-        self.child.write(line, *(array.astype("<i8").tobytes() for array in arrays))
+        start = {"addresses": [list(address) for address in addresses], "deadline": self.deadline}
+        self.child.write(json.dumps(start).encode() + b"\n", *(array.astype("<i8").tobytes() for array in arrays))
 
     def opening(self) -> None:
         """Wait until all parties are ready; no share of the result has left ours before `say("open")`."""
@@ -86,7 +85,7 @@ class WorkerProcess:
 
     @property
     def _left_s(self) -> float:
-        return max(0.0, self._deadline - now_s()) + GRACE_S
+        return max(0.0, self.deadline - now_s()) + GRACE_S
 
     def _report(self, timeout_s: float) -> Report:
         report = self.child.report(timeout_s)

@@ -1,7 +1,7 @@
-"""The relay as an application: a mailbox that need not be trusted. It holds no secret, and sees what the wire shows.
+"""The relay as an ASGI application: a mailbox that need not be trusted. It holds no secret and sees only the wire.
 
 Every party reads what is addressed to it, and writes only what it signed. What is acknowledged is on the disk. Sizes,
-rates, memory, connections and waiting are bounded, for strangers and for parties that misbehave alike.
+rates, memory, connections and waiting times are bounded, for strangers and for parties alike.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Relay:
         self._admission = Admission(store, settings)
         self._patience_s = settings.body_timeout_s
         self._incoming, self._outgoing = MemoryQuota(settings.memory_max), MemoryQuota(settings.memory_max)
-        self._strangers = MemoryQuota(_STRANGERS_MAX)  # of their own: who has no token must not hinder who has
+        self._strangers = MemoryQuota(_STRANGERS_MAX)  # their own: a stranger without a token must not hinder a party
         self._workers = ThreadPoolExecutor(2, "relay-check")
 
     def close(self) -> None:
@@ -104,19 +104,19 @@ class Relay:
         while True:
             try:
                 await self.store.sweep(self.settings.keep_days * 86_400)
-            except StoreError as error:  # the next day may be better, and requests report it too
+            except StoreError as error:  # the next hour may be better, and requests report it too
                 _LOGGER.error("deleting old sessions failed: %s", error)
             await asyncio.sleep(_SWEEP_S)
 
     # Endpoints -------------------------------------------------------------------------------------------------------
 
     async def health(self, request: Request) -> Response:
-        """Who answers, and the nonce."""
+        """Say what this server is, and give the nonce."""
         self._admission.charge_address(request)
         return json_answer(200, {"service": "tpmdp relay", "version": __version__}, self._admission.nonce_header)
 
     async def put_session(self, request: Request) -> Response:
-        """Make a session known."""
+        """Register a session."""
         self._admission.charge_address(request)
         name = self._admission.session_name(request)
         limit = HASH_BYTES * (1 + PARTIES_MAX)
@@ -135,7 +135,7 @@ class Relay:
         return json_answer(201 if new else 200, {"new": new}, self._admission.nonce_header)
 
     async def messages(self, request: Request) -> Response:
-        """Write or read messages; who asks is proved before anything else."""
+        """Write or read messages, after the token proved which party asks."""
         session = await self._admission.session(request)
         party = self._admission.party(request, session)
         if request.method == "POST":
@@ -145,7 +145,7 @@ class Relay:
     async def _post(self, request: Request, session: StoredSession, party: int) -> Response:
         limit = self.settings.body_max
         try:
-            # Memory is granted before it is used, so that many large bodies wait for each other and not fill it.
+            # Memory is granted before it is used: many large bodies wait for each other instead of filling it.
             async with self._incoming.hold(body_size(request, limit), self._patience_s):
                 body = await read_body(request, limit, self._patience_s)
                 items = await self._checked(body, session, party)
@@ -157,7 +157,7 @@ class Relay:
         return json_answer(200, {"stored": len(new), "known": len(items) - len(new)})
 
     async def _checked(self, body: bytes, session: StoredSession, party: int) -> list[CheckedMessage]:
-        check = partial(check_messages, body, session, party, message_max=self.settings.message_max)
+        check = partial(check_messages, body, session, party=party, message_max=self.settings.message_max)
         # Large bodies, and many small messages with a signature each, must not block the event loop.
         if len(body) <= _INLINE and len(body) // OVERHEAD <= _INLINE_MESSAGES:
             return check()
@@ -171,7 +171,7 @@ class Relay:
         loop = asyncio.get_running_loop()
         end = loop.time() + wait
         while True:
-            # Registered before looking: what is stored after the look wakes us, what was stored before is seen.
+            # Registered before reading: what is stored later wakes us, what was stored before is read.
             with self.waiters.waiting(session.id, party, cursors) as waiter:
                 batch = await self.store.pick(session, party, cursors)
                 left, count = end - loop.time(), len(batch.numbers)
@@ -187,7 +187,7 @@ class Relay:
             raise busy_error() from None
 
     async def refuse(self, request: Request, error: Exception) -> Response:
-        """The answer to whatever went wrong."""
+        """The answer to a request that failed."""
         if isinstance(error, RefusedError):
             return error_answer(error.status, str(error), error.headers)
         if isinstance(error, StoreError):
@@ -206,7 +206,7 @@ class Relay:
 
 
 async def _first(woken: asyncio.Future[None], receive: Receive, timeout_s: float) -> None:
-    """Wait for a message or the end of time; a client that goes away must not be waited for."""
+    """Wait for a message or the timeout, but not for a client that has gone."""
 
     async def gone() -> None:
         while (await receive())["type"] != "http.disconnect":

@@ -68,7 +68,7 @@ class RelayFullError(StoreError):
 class Database:
     """The file and its threads. Its coroutines belong to one event loop; `close` ends the threads.
 
-    `stored_bytes` is a count that writing jobs keep; it is restored when their transaction is rolled back.
+    Writing jobs keep the count `stored_bytes`; it is restored when their transaction is rolled back.
     """
 
     def __init__(self, path: Path, count_bytes: Callable[[sqlite3.Connection], int]) -> None:
@@ -144,7 +144,7 @@ class Database:
                 self._run(jobs)
             if None in waiting:
                 return
-            del waiting, jobs  # the bodies in them, while this thread waits
+            del waiting, jobs  # and the bodies in them, while this thread waits
 
     def _run(self, jobs: Sequence[tuple[_Job, Future[Any]]]) -> None:
         try:
@@ -155,7 +155,7 @@ class Database:
                 for job in jobs:  # one of them may be at fault, such as the one that fills the disk
                     self._run([job])
                 return
-            outcomes = [problem] * len(jobs)  # waiting for the lock again, for each, would take long
+            outcomes = [problem] * len(jobs)  # waiting for the lock again for each would take long
         for (_, future), outcome in zip(jobs, outcomes, strict=True):
             if isinstance(outcome, BaseException):
                 future.set_exception(outcome)
@@ -176,7 +176,7 @@ class Database:
         except BaseException:
             self.stored_bytes = stored_bytes
             if self._writer.in_transaction:
-                with suppress(sqlite3.Error):  # the first error tells more
+                with suppress(sqlite3.Error):  # the first error says more
                     self._writer.execute("ROLLBACK")
             raise
         return outcomes
@@ -199,7 +199,7 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _opened(path: Path) -> sqlite3.Connection:
-    """The writing connection of a store that exists now and is ours."""
+    """The writing connection to our store, which is created if it does not exist."""
     handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         fresh = os.fstat(handle).st_size == 0
@@ -230,7 +230,7 @@ def _opened(path: Path) -> sqlite3.Connection:
 
 
 def _locked(path: Path) -> int:
-    """A lock beside the file that ends with the process: a second relay would not hear of the first one's messages."""
+    """Lock a file beside the store until the process ends: a second relay would miss the messages of the first."""
     check_output(path)
     lock = path.with_name(path.name + "-lock")
     try:
@@ -254,7 +254,7 @@ def _locked(path: Path) -> int:
 
 @contextmanager
 def _start_up(path: Path) -> Iterator[None]:
-    """What goes wrong with the file at the start becomes a FileError."""
+    """Turn errors with the file at the start into a FileError."""
     try:
         yield
     except sqlite3.Error as error:
@@ -266,7 +266,7 @@ def _start_up(path: Path) -> Iterator[None]:
 
 
 def _worded(error: sqlite3.Error) -> StoreError:
-    """What a client is told; the text of SQLite names no content."""
+    """The error for a client; the text of SQLite names no content."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code == sqlite3.SQLITE_FULL:
         return RelayFullError("store = (disk full) has no room: tell the relay's operator")

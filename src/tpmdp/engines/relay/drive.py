@@ -26,16 +26,16 @@ def drive(
     watch: Watch = lambda *_: None,
     patience_s: float = math.inf,
 ) -> tuple[PartySession, list[bytes]]:
-    """Take a party through its session; returns it done, with what it has still to send (`mailbox.post`).
+    """Take a party through its session; returns it when done, with the messages it has yet to send (`mailbox.post`).
 
-    `make` gives the party as its secrets have it; it is called again when the relay may have lost messages. `deadline`
-    is a moment of `now_s()`. `failed` is the attempt that failed before, if any: what is left of it is looked at first.
-    The lead receiver goes on without who may drop out when nothing has come for `patience_s`.
+    `make` creates the party from its stored secrets; it is called again when the relay may have lost messages.
+    `deadline` is a time of `now_s`. `failed` is the attempt that failed before, if any: its messages are read first.
+    When nothing has come for `patience_s`, the lead receiver goes on without the parties that may drop out.
     """
     while True:
         party = make()
         try:
-            return party, _Drive(party, mailbox, deadline, watch, patience_s).run(failed)
+            return party, _Drive(party, mailbox, deadline, watch=watch, patience_s=patience_s).run(failed)
         except RelayChangedError:
             continue
         except DeadlineError as error:
@@ -43,7 +43,7 @@ def drive(
 
 
 class _LateError(DeadlineError):
-    """A deadline that passed, with the party as it then was."""
+    """A deadline that passed, with the attempt the party was in."""
 
     def __init__(self, party: PartySession, error: DeadlineError) -> None:
         self.attempt = party.attempt
@@ -51,16 +51,16 @@ class _LateError(DeadlineError):
 
 
 class _Drive:
-    """The state of the loop: how far the mailbox is read."""
+    """The state of the loop: how far the mailbox has been read."""
 
     def __init__(self, party: PartySession, mailbox: Mailbox, deadline: float, watch: Watch, patience_s: float) -> None:
         self._party, self._mailbox, self._deadline, self._watch = party, mailbox, deadline, watch
         self._patience_s = patience_s if party.is_lead and party.may_drop else math.inf
-        self._moved = now_s()  # when something of use came last
+        self._moved = now_s()  # when the last useful message came
         self._seen = dict.fromkeys(Kind, 0)
         self._early: dict[Kind, int] = {}  # the lowest number of a message that came too early
         self._pause = 0.0
-        self._progress = False  # whether the last batch held anything of use
+        self._progress = False  # whether the last batch held anything useful
 
     def run(self, failed: int) -> list[bytes]:
         party, mailbox = self._party, self._mailbox
@@ -71,13 +71,13 @@ class _Drive:
             self._check_deadline()
             began, wait_s = now_s(), 0.0 if looking else self._deadline - now_s()
             least = max(1, party.missing)
-            if least > 1:  # all of them at once costs one request; a new attempt must not wait for that long
+            if least > 1:  # one request for all of them; a new attempt must not wait long for that
                 wait_s = min(wait_s, _ALL_WAIT_S)
             wait_s = max(0.0, min(wait_s, self._moved + self._patience_s - now_s()))
             batch = mailbox.fetch({kind: self._seen[kind] for kind in party.expects}, wait_s, least)
             left = self._deliver(batch)
             if looking and left is None and not self._progress:
-                looking = False  # all that was left of the failed attempt is seen, and it did not finish
+                looking = False  # all messages of the failed attempt are read, and it did not finish
                 if party.attempt == failed:
                     mailbox.post(party.retry())
                 continue
@@ -88,7 +88,7 @@ class _Drive:
             self._rest(now_s() - began < PAUSE_S[0])
 
     def _go_on(self) -> None:
-        """At the lead receiver: without who may drop out, if nothing has come for long."""
+        """At the lead receiver: go on without parties that may drop out, if nothing has come for long."""
         if self._progress:
             self._moved = now_s()
         elif now_s() - self._moved >= self._patience_s:
@@ -99,13 +99,13 @@ class _Drive:
                 self._look_again()
 
     def _look_again(self) -> None:
-        """A new attempt has begun: what came too early may be of use now."""
+        """A new attempt has begun: messages that came too early may be useful now."""
         for early, lowest in self._early.items():
             self._seen[early] = min(self._seen[early], lowest - 1)
         self._early.clear()
 
     def _deliver(self, batch: list[tuple[int, bytes]]) -> list[bytes] | None:
-        """Hand over a batch; what is left to send once the party is done."""
+        """Hand over a batch; returns what is left to send once the party is done."""
         party, self._progress = self._party, False
         for number, data in batch:
             self._check_deadline()
@@ -121,7 +121,7 @@ class _Drive:
             except MessageError:
                 out = []  # not signed by the party it names, or of another session
             except TooEarlyError:
-                out = []  # look again when a new attempt has begun
+                out = []  # read again when a new attempt has begun
                 self._early[kind] = min(number, self._early.get(kind, number))
             self._seen[kind] = max(self._seen[kind], number)
             if party.done:
@@ -133,7 +133,7 @@ class _Drive:
         return None
 
     def _rest(self, at_once: bool) -> None:
-        """A relay that answers at once with nothing of use must not keep us busy."""
+        """Pause: a relay that answers at once with nothing useful must not keep us busy."""
         if self._progress or not at_once:
             self._pause = 0.0
         else:

@@ -1,4 +1,4 @@
-"""What the relay allows: its settings, request rates and a budget of memory. All of it is bounded itself."""
+"""What the relay allows: settings, rates of requests and a quota of memory. Each of them takes bounded memory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RelaySettings:
     """
 
     message_max: int = MESSAGE_MAX  # bytes of one message
-    party_rate: float = 100.0  # requests a second of one party in one session, in the long run
+    party_rate: float = 100.0  # requests per second of one party in one session, in the long run
     party_burst: float = 2000.0  # and at once: a party may be woken by each message of every other party
     address_rate: float = 100.0  # the same for requests without a valid token, by address
     address_burst: float = 2000.0
@@ -40,9 +40,9 @@ class RelaySettings:
     sessions_max: int = 100_000
     memory_max: int = 512 << 20  # bytes of messages in memory at once, the same again for answers
     connections_max: int = 2048
-    keep_days: float = 30.0  # a session is deleted when nothing was written to it for so long
-    head_timeout_s: float = 10.0  # for a whole request head, for each pause in a body three times that
-    sessions: frozenset[bytes] | None = None  # when given, the relay serves these only
+    keep_days: float = 30.0  # a session is deleted when nothing was written to it for this long
+    head_timeout_s: float = 10.0  # for a whole request head; three times as long for each pause in a body
+    sessions: frozenset[bytes] | None = None  # when given, the relay serves only these
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -69,7 +69,7 @@ class RelaySettings:
 
 
 class Buckets:
-    """Token buckets by key: `rate` a second in the long run, `burst` at once. Forgets keys not used lately.
+    """Token buckets by key: `rate` per second in the long run, `burst` at once. Forgets keys not used lately.
 
     >>> now = [0.0]
     >>> buckets = Buckets(rate=2.0, burst=3.0, clock=lambda: now[0])
@@ -103,13 +103,13 @@ class Buckets:
 
 
 class MemoryQuota:
-    """An amount that requests hold parts of while they run; those that do not fit wait.
+    """An amount of memory that requests share while they run; those that do not fit wait.
 
     >>> async def use() -> bool:
-    ...     budget = MemoryQuota(10)
-    ...     async with budget.hold(8, timeout_s=1.0):
+    ...     quota = MemoryQuota(10)
+    ...     async with quota.hold(8, timeout_s=1.0):
     ...         try:
-    ...             async with budget.hold(3, timeout_s=0.01):
+    ...             async with quota.hold(3, timeout_s=0.01):
     ...                 return True
     ...         except TimeoutError:
     ...             return False
@@ -123,7 +123,7 @@ class MemoryQuota:
 
     @asynccontextmanager
     async def hold(self, amount: int, timeout_s: float) -> AsyncIterator[None]:
-        """Hold an amount in the block; TimeoutError when it did not become free in time."""
+        """Hold an amount in the block; TimeoutError if it does not become free in time."""
         async with self._changed, asyncio.timeout(timeout_s):
             await self._changed.wait_for(lambda: self._held + amount <= self._most)
             self._held += amount
@@ -136,7 +136,7 @@ class MemoryQuota:
 
 
 def address_key(host: str) -> str:
-    """What stands for a client's address: IPv6 by its /64, since one client may have all of that.
+    """The key of a client's address: for IPv6 its /64, since one client may have all of that.
 
     >>> address_key("127.0.0.1"), address_key("2001:db8::1:2"), address_key("")
     ('127.0.0.1', '2001:db8::', '')

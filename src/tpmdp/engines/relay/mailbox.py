@@ -1,9 +1,9 @@
 """A party's side of the relay: a mailbox over HTTP.
 
-Only outgoing connections. The relay may vanish and come back, with everything or with nothing; it may hold back, repeat
-or invent messages: nothing it sends is believed without a signature, every answer has a size limit, and every single
-read and write on the network ends at the deadline. HTTP is httpcore, the transport of httpx, used directly: it keeps no
-cookies, follows no redirects, asks no proxy, and lets us put the deadline into its sockets.
+A party only dials out. The relay may vanish and come back, with or without its messages; it may hold back, repeat or
+invent messages. So nothing it sends is believed without a signature, every answer has a size limit, and every read and
+write on the network ends at the deadline. HTTP is httpcore, the transport of httpx, used directly: it keeps no cookies,
+follows no redirects, asks no proxy, and lets us put the deadline into its sockets.
 """
 
 from __future__ import annotations
@@ -44,21 +44,21 @@ _FAILURES: Final = (httpcore.NetworkError, httpcore.TimeoutException, httpcore.P
 
 
 class RelayError(TpmdpError):
-    """The relay refuses what we ask, and will go on refusing."""
+    """The relay refuses a request, and will go on refusing it."""
 
 
 class RelayChangedError(TpmdpError):
-    """The relay was started anew and may have lost messages: send everything again, which is the same bytes."""
+    """The relay was restarted and may have lost messages: send everything again, which is the same bytes."""
 
 
 def check_url(url: str, plain_http: bool) -> str:
-    """The relay's address; plain HTTP only to this machine, unless explicitly waived.
+    """The relay's address, without a final slash. Plain HTTP is refused off this machine, unless `plain_http`.
 
     >>> check_url("http://relay.example.org", plain_http=False)
     Traceback (most recent call last):
         ...
     tpmdp.errors.InputError: relay = http://relay.example.org must be https off this machine:
-    use https, or --plain-http to do without TLS
+    use https, or allow plain HTTP (--plain-http)
     """
     try:
         parts = urlsplit(url)
@@ -69,13 +69,13 @@ def check_url(url: str, plain_http: bool) -> str:
     if not good or parts.query or parts.fragment or parts.username or parts.path not in ("", "/"):
         raise InputError("relay", url, "is not an address", "write https://host:port")
     if parts.scheme == "http" and not is_loopback(parts.hostname or "") and not plain_http:
-        remedy = "use https, or --plain-http to do without TLS"
+        remedy = "use https, or allow plain HTTP (--plain-http)"
         raise InputError("relay", url, "must be https off this machine", remedy)
     return url.rstrip("/")
 
 
 class Mailbox:
-    """One party's mailbox in one session. Every call either succeeds, or raises at the deadline or on refusal."""
+    """One party's mailbox in one session. Every call succeeds, or raises at the deadline or when it is refused."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Mailbox:
         certificate_authority: Path | None = None,
         on_trouble: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self._on_trouble = on_trouble  # told once what is wrong with the relay, while we go on trying
+        self._on_trouble = on_trouble  # called once with what is wrong with the relay, while we go on trying
         self._url, self._terms, self._index, self._identity = url, terms, index, identity
         self._deadline = deadline
         self._token = ""
@@ -116,7 +116,7 @@ class Mailbox:
         return f"Mailbox({self._terms.spec.name(self._index)})"
 
     def connect(self) -> None:
-        """Make the session known to the relay, and prove who we are; sends public keys only."""
+        """Register the session and prove who we are; sends only public keys."""
         while True:
             try:
                 self._request("GET", "/messages?after=1:0&wait=0")
@@ -138,7 +138,7 @@ class Mailbox:
             self._request("POST", "/messages", content=join_frames(batch))
 
     def fetch(self, after: Mapping[Kind, int], wait_s: float, least: int = 1) -> list[tuple[int, bytes]]:
-        """Messages of these kinds with higher numbers than seen; waits until there are so many, or for so long."""
+        """Messages of these kinds with higher numbers than seen; waits for at least `least`, up to `wait_s`."""
         wait = max(0.0, min(wait_s, WAIT_MAX_S, self._deadline - now_s()))
         cursor = ",".join(f"{int(kind)}:{number}" for kind, number in sorted(after.items()))
         body = self._request("GET", f"/messages?after={cursor}&wait={wait:.3f}&least={least}", wait_s=wait)
@@ -153,7 +153,7 @@ class Mailbox:
         while True:
             if self._token:
                 try:
-                    status, nonce, body = self._exchange(method, self._path + path, content, wait_s)
+                    status, nonce, body = self._exchange(method, self._path + path, content, wait_s=wait_s)
                 except _FAILURES as error:
                     problem = _describe(error)
                 else:
@@ -176,13 +176,13 @@ class Mailbox:
             pause = min(2 * pause, PAUSE_S[1])
 
     def _sleep(self, pause: float, problem: str) -> None:
-        """Wait before the next try, unless that would be too late."""
+        """Wait before the next try, unless the deadline comes first."""
         if now_s() + pause > self._deadline:
             raise DeadlineError(f"the relay could not be used before the deadline ({problem}): check its address")
         time.sleep(pause)
 
     def _introduce(self) -> str:
-        """Tell the relay who takes part; answers what went wrong, or nothing."""
+        """Register the session; returns what went wrong, or nothing."""
         content = self._terms.label_hash + b"".join(self._terms.roster)
         try:
             status, nonce, body = self._exchange("PUT", self._path, content)
@@ -197,14 +197,14 @@ class Mailbox:
 
     def _log_in(self, nonce: bytes) -> None:
         if len(nonce) != NONCE_BYTES:
-            raise RelayError("this is no tpmdp relay: check its address")
-        self._token = make_token(self._identity, nonce, self._terms.session, self._index)
+            raise RelayError("this is not a tpmdp relay: check its address")
+        self._token = make_token(self._identity, nonce, self._terms.session, party=self._index)
         changed = self._forgotten or (self._nonce != b"" and self._nonce != nonce)
         self._nonce, self._forgotten = nonce, False
         if changed:
-            self._changes += 1  # one that changes all the time must not keep us busy
-            self._sleep(min(PAUSE_S[0] * 2**self._changes, PAUSE_S[1]), "it is started anew again and again")
-            raise RelayChangedError("the relay was started anew")
+            self._changes += 1  # a relay that changes all the time must not keep us busy
+            self._sleep(min(PAUSE_S[0] * 2**self._changes, PAUSE_S[1]), "it is restarted again and again")
+            raise RelayChangedError("the relay was restarted")
 
     def _exchange(self, method: str, path: str, content: bytes, wait_s: float = 0.0) -> tuple[int, bytes, bytes]:
         """Status, nonce and body of one answer."""
@@ -236,8 +236,8 @@ def _nonce(value: bytes) -> bytes:
 
 def _describe(error: Exception) -> str:
     text = str(error) or type(error).__name__
-    if "CERTIFICATE_VERIFY_FAILED" in text:  # it will not become better
-        raise RelayError(f"the relay's certificate is not trusted ({shown(text, 150)}): give its certificate with --ca")
+    if "CERTIFICATE_VERIFY_FAILED" in text:  # trying again does not help
+        raise RelayError(f"the relay's certificate is not trusted ({shown(text, 150)}): give its certificate (--ca)")
     return shown(text, _ERROR_SHOWN)
 
 

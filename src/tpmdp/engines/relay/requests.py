@@ -1,4 +1,4 @@
-"""What a request may say: messages, sessions and queries, checked in full; refusals are worded here."""
+"""What a request may contain: messages, sessions and queries. All is checked, and refused with an error here."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RefusedError(TpmdpError):
 
 
 class ClientGoneError(TpmdpError):
-    """The client went away."""
+    """The client has closed the connection."""
 
 
 def check_messages(body: bytes, session: StoredSession, party: int, message_max: int) -> list[CheckedMessage]:
@@ -87,7 +87,7 @@ def _check_message(data: bytes, session: StoredSession, party: int, message_max:
 
 
 def check_session(name: bytes, body: bytes) -> None:
-    """A session must be the hash of its own content."""
+    """Refuse a session whose name is not the hash of its content."""
     count, rest = divmod(len(body), HASH_BYTES)
     count -= 1
     if rest or not 2 <= count <= PARTIES_MAX:
@@ -102,7 +102,7 @@ def check_session(name: bytes, body: bytes) -> None:
 
 
 def parse_query(query: bytes) -> tuple[dict[int, int], float, int]:
-    """The cursor of every kind asked for, how long to wait, and for how many messages at least.
+    """The cursor of every kind asked for, the seconds to wait, and the least number of messages to wait for.
 
     >>> parse_query(b"after=1:12,2:0&wait=2.5")
     ({1: 12, 2: 0}, 2.5, 1)
@@ -140,7 +140,7 @@ def parse_query(query: bytes) -> tuple[dict[int, int], float, int]:
 
 
 async def read_body(request: Request, limit: int, pause_s: float) -> bytes:
-    """The body, within its limit and in time."""
+    """The body, if it is within its limit and comes in time."""
     announced = _content_length(request)
     too_long = InputError("body", announced or f"over {limit}", f"is longer than {limit} bytes", "send less at once")
     if announced is not None and announced > limit:
@@ -174,6 +174,6 @@ def _content_length(request: Request) -> int | None:
 
 
 def body_size(request: Request, limit: int) -> int:
-    """Bytes a body may need: what it announces, or else the most it may have."""
+    """Bytes of memory for a body: what it announces, or else the limit."""
     announced = _content_length(request)
     return limit if announced is None else min(announced, limit)

@@ -19,17 +19,17 @@ from tpmdp.engines.relay.stored import Batch, CheckedMessage, SessionGoneError, 
 from tpmdp.engines.relay.wire import BATCH_MAX, frame
 from tpmdp.protocol.messages import EVERYONE, HASH_BYTES, OVERHEAD
 
-ROW_BYTES: Final = 256  # what a message or a session costs beside its content, roughly
+ROW_BYTES: Final = 256  # roughly what a message or a session costs beside its content
 SMALL: Final = 64 << 10  # answers up to here are read at once; larger ones when memory is granted
 _KEYS_CACHED: Final = 1_000_000  # public keys of sessions in use
 _EMPTY_KEEP_S: Final = 3_600.0  # a session without a message
-_EMPTY_GRACE_S: Final = 60.0  # where there is no room left, so much
+_EMPTY_GRACE_S: Final = 60.0  # the same where there is no room left
 _EVICTED_MAX: Final = 1_000  # at once
-_TOUCH_S: Final = 3_600  # how exactly the last use is known; saves a page a write
+_TOUCH_S: Final = 3_600  # how exactly the last use is known; saves one page per write
 
 
 class RelayStore:
-    """The file of a relay. Its coroutines may be called from one event loop; `close` ends the threads.
+    """The sessions and messages of a relay. Its coroutines belong to one event loop; `close` ends the threads.
 
     >>> import asyncio, tempfile
     >>> async def use(path: Path) -> tuple[bool, bool, int]:
@@ -37,7 +37,7 @@ class RelayStore:
     ...     new = await store.open_session(bytes(32), bytes(range(64)))
     ...     again = await store.open_session(bytes(32), bytes(range(64)))
     ...     session = await store.session(bytes(32))
-    ...     await store.add(session, [CheckedMessage(1, 0, 0, EVERYONE, bytes(32), b"hello")])
+    ...     await store.add(session, [CheckedMessage(1, 0, 0, recipient=EVERYONE, digest=bytes(32), data=b"hello")])
     ...     picked = await store.pick(session, 1, {1: 0})
     ...     store.close()
     ...     return new, again, len(picked.numbers)
@@ -60,7 +60,7 @@ class RelayStore:
     # Sessions --------------------------------------------------------------------------------------------------------
 
     def cached(self, name: bytes) -> StoredSession | None:
-        """A session in use, without waiting for the disk."""
+        """A session in use, without reading from the disk."""
         session = self._cached.pop(name, None)
         if session is not None:
             self._cached[name] = session
@@ -95,7 +95,7 @@ class RelayStore:
         self._cached_keys -= 0 if session is None else len(session.roster)
 
     async def open_session(self, name: bytes, keys: bytes) -> bool:
-        """Store a session; whether it is new."""
+        """Store a session; returns whether it is new."""
 
         def write(connection: sqlite3.Connection) -> bool:
             if connection.execute("SELECT 1 FROM sessions WHERE name = ?", (name,)).fetchone():
@@ -114,7 +114,7 @@ class RelayStore:
         return await self._database.write(write)
 
     async def sweep(self, keep_s: float) -> int:
-        """Delete sessions not written to for so long, and those nobody ever wrote to sooner; how many."""
+        """Delete sessions without a new message for `keep_s`, and sooner those without any; returns how many."""
         now = time.time()
         old = (
             "SELECT id, name FROM sessions WHERE touched < ? OR "
@@ -136,7 +136,7 @@ class RelayStore:
     # Messages --------------------------------------------------------------------------------------------------------
 
     async def add(self, session: StoredSession, items: Sequence[CheckedMessage]) -> list[CheckedMessage]:
-        """Store the messages of one sender, all or none; returns those that are new. On the disk when it returns."""
+        """Store the messages of one sender, all or none, on the disk; returns those that are new."""
         return await self._database.write(lambda connection: self._add(connection, session, items))
 
     def _add(
@@ -146,7 +146,7 @@ class RelayStore:
         row = connection.execute("SELECT touched FROM sessions WHERE id = ?", (session.id,)).fetchone()
         if row is None:
             raise SessionGoneError(f"session = {session.name.hex()[:12]}... has expired: PUT it again")
-        new = _new_items(connection, session, items)
+        new = _new_messages(connection, session, items)
         if not new:
             return []
         used = self._check_caps(connection, session, new)
@@ -188,7 +188,7 @@ class RelayStore:
         return used
 
     def _evict(self, connection: sqlite3.Connection) -> bool:
-        """Make room by deleting sessions that nobody wrote to: strangers must not keep parties out that way."""
+        """Make room by deleting sessions without a message: strangers must not fill the relay with them."""
         statement = (
             "SELECT id FROM sessions WHERE touched < ? AND NOT EXISTS (SELECT 1 FROM usage WHERE session = id) "
             "ORDER BY touched LIMIT ?"
@@ -233,14 +233,14 @@ class RelayStore:
         return await self._database.read(read)
 
     async def load(self, numbers: Sequence[int]) -> bytes:
-        """The messages of these numbers in frames."""
+        """The messages of these numbers, in frames."""
         return await self._database.read(lambda connection: _frames(connection, numbers))
 
 
-def _new_items(
+def _new_messages(
     connection: sqlite3.Connection, session: StoredSession, items: Sequence[CheckedMessage]
 ) -> list[CheckedMessage]:
-    """The items whose slot is free; SlotTakenError if one holds something else."""
+    """The messages whose slot is free; SlotTakenError if one holds something else."""
     statement = (
         "SELECT digest FROM messages WHERE session = ? AND sender = ? AND attempt = ? AND kind = ? AND recipient = ?"
     )
@@ -268,7 +268,7 @@ def _frames(connection: sqlite3.Connection, numbers: Sequence[int]) -> bytes:
 
 
 def _stored_bytes(connection: sqlite3.Connection, key: int | None = None) -> int:
-    """What counts as stored, in all sessions or in one."""
+    """Bytes that count as stored, in all sessions or in one."""
     where = "" if key is None else "WHERE session = ?"
     arguments = () if key is None else (key,)
     messages = connection.execute(f"SELECT TOTAL(bytes) FROM usage {where}", arguments).fetchone()[0]  # noqa: S608

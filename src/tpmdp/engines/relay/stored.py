@@ -42,7 +42,7 @@ class StoredSession:
 
 @dataclass(frozen=True)
 class CheckedMessage:
-    """A message that was checked, ready to be stored."""
+    """A message that was checked and may be stored."""
 
     kind: int
     attempt: int
@@ -54,7 +54,7 @@ class CheckedMessage:
 
 @dataclass(frozen=True)
 class Batch:
-    """What an answer will hold: its bytes if they are few, else only their number until memory is granted."""
+    """The messages of an answer: their bytes if few, else only their numbers until memory is granted."""
 
     numbers: Sequence[int]
     size: int

@@ -53,7 +53,7 @@ class _Stream(httpcore.NetworkStream):
 
 
 class DeadlineNetwork(httpcore.NetworkBackend):
-    """Connections that end at the deadline."""
+    """Makes connections on which no single read or write outlives the deadline."""
 
     def __init__(self, deadline: float) -> None:
         self._backend, self._deadline = httpcore.SyncBackend(), deadline
@@ -67,7 +67,7 @@ class DeadlineNetwork(httpcore.NetworkBackend):
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.NetworkStream:
         left = max(0.01, min(timeout or TIMEOUT_S, self._deadline - now_s()))
-        stream = self._backend.connect_tcp(host, port, left, local_address, socket_options)
+        stream = self._backend.connect_tcp(host, port, left, local_address=local_address, socket_options=socket_options)
         return _Stream(stream, self._deadline)
 
 

@@ -1,4 +1,4 @@
-"""Who waits for messages at the relay, so that a message wakes exactly those it is for."""
+"""Requests that wait for messages at the relay: a message wakes exactly those it is for."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from tpmdp.protocol.messages import EVERYONE
 
 @dataclass(eq=False)
 class Waiter:
-    """Somebody who waits for so many messages."""
+    """A request that waits for a number of messages."""
 
     kinds: frozenset[int]
     woken: asyncio.Future[None]
     _arrived: int = 0
-    _needed: int | None = None  # not known yet: nobody waits
+    _needed: int | None = None  # not known yet: the request does not wait yet
 
     def need(self, count: int) -> asyncio.Future[None]:
-        """A future that is done when so many have arrived since the waiter was registered."""
+        """A future that is done when `count` messages have arrived since the waiter was registered."""
         self._needed = count
         self._check()
         return self.woken
 
     def count(self, kind: int) -> None:
-        """A message has arrived."""
+        """Count a message that has arrived."""
         self._arrived += kind in self.kinds
         self._check()
 
@@ -37,7 +37,7 @@ class Waiter:
 
 
 class Waiters:
-    """Who waits for messages, so that a message wakes exactly those it is for.
+    """All requests that wait, by session and party.
 
     >>> async def use() -> tuple[bool, bool]:
     ...     waiters = Waiters()
@@ -54,7 +54,7 @@ class Waiters:
 
     @contextmanager
     def waiting(self, session: int, party: int, kinds: Mapping[int, int]) -> Iterator[Waiter]:
-        """In the block, the waiter counts messages of these kinds that come in for the party."""
+        """In the block, the waiter counts messages of these kinds for the party."""
         waiter = Waiter(frozenset(kinds), asyncio.get_running_loop().create_future())
         parties = self._waiting.setdefault(session, {})
         parties.setdefault(party, set()).add(waiter)
@@ -68,7 +68,7 @@ class Waiters:
                 del self._waiting[session]
 
     def wake(self, session: int, items: Sequence[CheckedMessage]) -> None:
-        """Wake whom these messages are for."""
+        """Wake the requests that these messages are for."""
         parties = self._waiting.get(session)
         if not parties:
             return
@@ -79,7 +79,7 @@ class Waiters:
                         waiter.count(item.kind)
 
     def stop(self) -> None:
-        """Wake everybody for good: the relay ends."""
+        """Wake all requests for good: the relay ends."""
         self.stopped = True
         for parties in self._waiting.values():
             for waiting in parties.values():

@@ -1,6 +1,6 @@
-"""One party of the relay engine as a process of its own: reads its task from standard input, writes what it got.
+"""One party of the relay engine in its own process: it reads a task from standard input and writes its outcome.
 
-A task is one line of JSON and the raw vector. The line is a secret: it holds the party's key, which is why it travels
+A task is one line of JSON and the raw vector. The line is a secret, because it holds the party's key: it travels
 through a pipe and not through arguments, environment or files.
 """
 
@@ -23,11 +23,11 @@ from tpmdp.protocol.party import PartySession
 from tpmdp.protocol.secrets import FreshSecrets
 from tpmdp.protocol.terms import Terms
 
-_IDLE_S: Final = 300.0  # between ready and go
+_IDLE_S: Final = 300.0  # between the report that it is ready and the start signal
 
 
 def main() -> None:
-    """Say ready, wait for the word go, run, and report on standard output."""
+    """Report ready, wait for the start signal, run, and report the outcome."""
     out = sys.stdout.buffer
     task = json.loads(sys.stdin.buffer.readline())
     terms = Terms.parse(task["terms"])
@@ -37,10 +37,10 @@ def main() -> None:
     secrets = FreshSecrets()
 
     def make() -> PartySession:
-        return PartySession(terms, index, identity, vector, secrets, secrets.last_attempt())
+        return PartySession(terms, index, identity, vector=vector, secrets=secrets, attempt=secrets.last_attempt())
 
     make()  # refuses bad terms before anything is sent
-    with Mailbox(task["url"], terms, index, identity, now_s() + _IDLE_S + deadline_s) as mailbox:
+    with Mailbox(task["url"], terms, index, identity=identity, deadline=now_s() + _IDLE_S + deadline_s) as mailbox:
         try:
             mailbox.connect()
             write_report(out, {"ready": index})
@@ -56,7 +56,7 @@ def main() -> None:
     members = sorted(party.members)
     report = {"sent": sent, "receipt": party.receipt, "sum": party.result is not None, "members": members}
     write_report(out, report, b"" if party.result is None else party.result.astype("<i8").tobytes())
-    sys.stdin.buffer.read()  # the engine ends us when all are done: tearing down costs others time
+    sys.stdin.buffer.read()  # the engine ends us when all are done: ending now would cost the others time
 
 
 if __name__ == "__main__":

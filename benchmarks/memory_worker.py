@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from tpmdp.engines.relay import worker
 
@@ -16,19 +16,19 @@ def kib(field: str) -> int:
 
 
 def main() -> None:
-    drive, write = vars(worker)["drive"], worker._write
+    drive, write = vars(worker)["drive"], vars(worker)["write_report"]
     before = 0
 
-    def measured(*arguments: Any) -> Any:
+    def measured(*arguments: Any, **options: Any) -> Any:
         nonlocal before
         Path("/proc/self/clear_refs").write_text("5")  # forget the peak of starting up
         before = kib("VmRSS")
-        return drive(*arguments)
+        return drive(*arguments, **options)
 
-    def told(line: dict[str, object]) -> None:
-        write({**line, "grown_kib": kib("VmHWM") - before} if "sent" in line else line)
+    def report(out: IO[bytes], line: dict[str, Any], data: bytes = b"") -> None:
+        write(out, {**line, "grown_kib": kib("VmHWM") - before} if "sent" in line else line, data)
 
-    vars(worker).update(drive=measured, _write=told)
+    vars(worker).update(drive=measured, write_report=report)
     worker.main()
 
 

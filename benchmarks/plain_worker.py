@@ -9,7 +9,7 @@ import time
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tpmdp.engines.relay.client import Mailbox
+from tpmdp.engines.relay.mailbox import Mailbox
 from tpmdp.protocol.masks import from_words, word_type
 from tpmdp.protocol.messages import Kind, Message, decode, encode
 from tpmdp.protocol.terms import Terms

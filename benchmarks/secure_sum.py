@@ -86,7 +86,7 @@ def against_size() -> list[Row]:
         rows.append(Row(what, times(each[1] / each[0]), "about 1x", note))
     large = Sum(100, 5, 1_000_000)
     seconds = large.seconds("benchmarks.memory_worker")
-    vectors = [line["grown_kib"] * 1024 / large.terms.words_bytes for line in large.engine.told]
+    vectors = [line["grown_kib"] * 1024 / large.terms.words_bytes for line in large.engine.reports]
     note = f"in {seconds:.0f} s on all cores; another party: {max(vectors[1:]):.1f}; n d would be 100"
     return [*rows, Row("receiver's memory, n = 100, d = 1,000,000", f"{vectors[0]:.1f} vectors", "O(d)", note)]
 

@@ -13,9 +13,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tests.protocol.sessions import World
 from tpmdp._util.arrays import IntArray
 from tpmdp._util.clock import now_s
-from tpmdp.engines.mpyc.job import Job
+from tpmdp.engines.mpyc.job import MpycJob
 from tpmdp.engines.mpyc.network import Address
-from tpmdp.engines.mpyc.process import WorkerProcess
 from tpmdp.engines.mpyc.record import (
     CONFIRMATION,
     HELLO_BYTES,
@@ -27,8 +26,10 @@ from tpmdp.engines.mpyc.record import (
     Seal,
     decode_hello,
 )
+from tpmdp.engines.mpyc.worker_process import WorkerProcess
 
 TOTAL = "tpmdp.engines.mpyc.functions:total"
+HANG_S = 500.0  # only guards against a hang
 HOST = "127.0.0.1"
 
 
@@ -39,7 +40,8 @@ class Stage(ExitStack):
         super().__init__()
         self.world, self.deadline_s = world, deadline_s
         self.values: list[IntArray] = [row.astype(np.int64) for row in world.inputs]
-        self.job = Job.of(world.terms, function, parameters, [len(row) for row in self.values], noise_apart=False)
+        self.job = MpycJob.of(world.terms, function, parameters, [len(row) for row in self.values], noise_apart=False)
+        self.deadline: float | None = None
         self.workers: dict[int, WorkerProcess] = {}
         self.addresses: list[Address] = [(HOST, 0)] * world.terms.count
 
@@ -50,15 +52,22 @@ class Stage(ExitStack):
             self.callback(worker.stop)
             bind = (HOST, ports[place] if ports else 0)
             identity = self.world.identities[party]
-            worker.give(self.job, party, identity, bind, now_s() + self.deadline_s)
+            worker.give(self.job, party, identity, bind=bind, deadline=now_s() + HANG_S)
             self.workers[party] = worker
         for party in parties:
             self.addresses[party] = (HOST, self.workers[party].port())
 
     def go(self, *parties: int) -> None:
         for party in parties or self.workers:
+            self.set_deadline(party)
             self.workers[party].go(self.values[party], None, self.addresses)
             self.workers[party].say("open", "done")
+
+    def set_deadline(self, party: int) -> None:
+        """From now, when the workers have started, so that a busy machine cannot use it up."""
+        if self.deadline is None:
+            self.deadline = now_s() + self.deadline_s
+        self.workers[party].deadline = self.deadline
 
     def outcome(self, party: int) -> IntArray | None:
         self.workers[party].opening()
@@ -86,7 +95,7 @@ class Puppet:
     """One connection of a party played by the test."""
 
     def __init__(self, address: Address) -> None:
-        self.socket = socket.create_connection(address, timeout=30)
+        self.socket = socket.create_connection(address, timeout=HANG_S)
         self.sent = b""
         self.seal = Seal(bytes(32))
         self.opened = Open(bytes(32))

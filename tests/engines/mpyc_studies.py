@@ -20,8 +20,8 @@ from tpmdp._util.arrays import IntArray
 from tpmdp._util.clock import now_s
 from tpmdp._util.process import python_command, python_environment
 from tpmdp.data.table import Table
-from tpmdp.engines.mpyc.job import Job
-from tpmdp.engines.mpyc.process import WorkerProcess
+from tpmdp.engines.mpyc.job import MpycJob
+from tpmdp.engines.mpyc.worker_process import WorkerProcess
 from tpmdp.errors import TpmdpError
 from tpmdp.ledger import Ledger
 from tpmdp.study import join as participation
@@ -110,9 +110,9 @@ class Parties:
         """The bank's own worker, with any values and no noise; see `mpyc_vanishes`."""
         joint, records, terms = self.study.joint, self.study.party_records, self.terms
         assert joint is not None
-        job = Job.of(terms, joint.function, joint.parameters(records, terms.grid), joint.sizes(records))
+        job = MpycJob.of(terms, joint.function, joint.parameters(records, terms.grid), joint.sizes(records))
         worker = WorkerProcess("tests.engines.mpyc_vanishes")
-        worker.give(job, 0, key_of("bank"), ("127.0.0.1", 0), now_s() + 60.0)
+        worker.give(job, 0, key_of("bank"), bind=("127.0.0.1", 0), deadline=now_s() + 300.0)
         worker.port()
         addresses = [parse_address("address", member.address) for member in self.study.members]
         worker.go(values, np.zeros(terms.grid.dimension, dtype=np.int64), addresses)

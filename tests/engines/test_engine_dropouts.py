@@ -12,18 +12,20 @@ import sys
 from collections.abc import Callable, Collection
 from io import BytesIO
 from itertools import combinations
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
 import numpy as np
 import pytest
 
+from tests.engines.patience import drops_only, pass_deadline_after
 from tests.protocol.sessions import World
 from tpmdp.engines.contract import Outcome
 from tpmdp.engines.memory import MemoryEngine
 from tpmdp.engines.relay import worker
-from tpmdp.engines.relay.client import Mailbox
 from tpmdp.engines.relay.engine import RelayEngine, _task
+from tpmdp.engines.relay.mailbox import Mailbox
 from tpmdp.errors import DeadlineError, TpmdpError
 from tpmdp.protocol.messages import Kind, decode
 from tpmdp.protocol.party import PartySession
@@ -38,6 +40,8 @@ SHAPES: Final = [
     for tolerate in range(1, count - colluders)
 ]
 LOST: Final = "TPMDP_TEST_LOST"  # party:KIND, comma-separated
+KILLED: Final = "TPMDP_TEST_KILLED"  # a file that a process makes before it is killed
+HANG_S: Final = 500.0  # only guards against a hang
 
 
 def tolerant(count: int, colluders: int, tolerate: int, receivers: Any, guarantee: Guarantee) -> World:
@@ -46,7 +50,7 @@ def tolerant(count: int, colluders: int, tolerate: int, receivers: Any, guarante
     return world
 
 
-def run(engine: MemoryEngine | RelayEngine, world: World, deadline_s: float = 60.0) -> Outcome:
+def run(engine: MemoryEngine | RelayEngine, world: World, deadline_s: float = HANG_S) -> Outcome:
     return engine.run(world.terms, world.identities, world.vectors, deadline_s)
 
 
@@ -178,13 +182,14 @@ def test_the_sum_of_the_others_when_processes_are_killed(
 
 
 @pytest.fixture(scope="module")
-def lost_at_the_end() -> TpmdpError:
+def lost_at_the_end(tmp_path_factory: pytest.TempPathFactory) -> TpmdpError:
     """How the relay engine fails when a process is killed before it reveals its self-mask."""
     world = tolerant(3, 1, 1, [0], "computational")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(LOST, "2:REVEAL")
+        patch.setenv(KILLED, str(tmp_path_factory.mktemp("lost") / "killed"))
         with pytest.raises(TpmdpError) as caught:
-            run(RelayEngine("tests.engines.test_engine_dropouts", patience_s=1.0), world, deadline_s=4.0)
+            run(RelayEngine("tests.engines.test_engine_dropouts", patience_s=1.0), world)
     return caught.value
 
 
@@ -226,7 +231,7 @@ def test_a_worker_goes_on_in_its_attempt_when_the_relay_was_started_anew(monkeyp
         attempts.extend([party.attempt, make().attempt])
         raise DeadlineError("enough")
 
-    task = _task(world.terms, 0, world.identities[0], "http://127.0.0.1:1", 1.0, 1.0)
+    task = _task(world.terms, 0, world.identities[0], url="http://127.0.0.1:1", deadline_s=1.0, patience_s=1.0)
     monkeypatch.setattr(worker, "Mailbox", NoMailbox)
     monkeypatch.setattr(worker, "drive", drive)
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=BytesIO(task + world.vectors[0].tobytes() + b"go\n")))
@@ -236,17 +241,25 @@ def test_a_worker_goes_on_in_its_attempt_when_the_relay_was_started_anew(monkeyp
 
 
 def main() -> None:
-    """The worker of the relay engine, but killed before it sends a message of the kind that is set for it."""
+    """The worker of the relay engine, but killed before it sends a message of the kind that is set for it.
+
+    With KILLED, the deadline of the others passes when they have read all that was sent before.
+    """
     lost = {int(party): Kind[kind] for party, kind in (one.split(":") for one in os.environ[LOST].split(","))}
     post = Mailbox.post
 
     def deadly(self: Mailbox, messages: list[bytes]) -> None:
         for data in messages:
             if lost.get(decode(data).sender) == decode(data).kind:
+                if KILLED in os.environ:
+                    Path(os.environ[KILLED]).touch()
                 os.kill(os.getpid(), signal.SIGKILL)
         post(self, messages)
 
     Mailbox.post = deadly  # type: ignore[method-assign]
+    setattr(PartySession, "drop_missing", drops_only(set(lost)))  # noqa: B010
+    if KILLED in os.environ:
+        pass_deadline_after(Path(os.environ[KILLED]))
     worker.main()
 
 

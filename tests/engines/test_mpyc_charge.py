@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tests.engines.mpyc_studies import Parties
 from tests.protocol.sessions import World
 from tpmdp import InputError
+from tpmdp.engines.mpyc import worker_process
 from tpmdp.engines.mpyc.engine import MpycEngine
-from tpmdp.engines.mpyc.job import Job
+from tpmdp.engines.mpyc.job import MpycJob
 from tpmdp.engines.mpyc.network import listen
-from tpmdp.engines.mpyc.process import WorkerProcess
 from tpmdp.engines.mpyc.runtime import require_mpyc
+from tpmdp.engines.mpyc.worker_process import WorkerProcess
 from tpmdp.errors import DeadlineError
 from tpmdp.queries.maximum import Maximum
 from tpmdp.study.file import parse_address
@@ -61,11 +61,12 @@ def test_a_process_that_is_ready_too_late_costs_nothing(tmp_path: Path, monkeypa
     plain = WorkerProcess.port
 
     def late(self: WorkerProcess) -> int:
-        time.sleep(2.1)
-        return plain(self)
+        port = plain(self)
+        monkeypatch.setattr(worker_process, "now_s", lambda: self.deadline)
+        return port
 
     monkeypatch.setattr(WorkerProcess, "port", late)
-    parties = Parties.of(tmp_path, "maximum", ["bank"], deadline="2s")
+    parties = Parties.of(tmp_path, "maximum", ["bank"])
     with pytest.raises(DeadlineError, match="before our own process had started"):
         parties.join("school")
     assert parties.charges("school") == 0
@@ -101,19 +102,19 @@ def test_another_version_of_mpyc_is_refused(monkeypatch: pytest.MonkeyPatch, ver
         require_mpyc()
     world = World(3, 1)
     with pytest.raises(InputError, match="version of mpyc"):
-        MpycEngine().run(world.terms, world.identities, world.vectors)
+        MpycEngine().run(world.terms, world.identities, world.vectors, 500.0)
 
 
 def test_a_job_says_what_a_party_may_give() -> None:
     world = World(3, 1, [0])
     sections = {"limits": [[[1, 5], [2, 7]], [[3, 9]], [[3, 0]]]}
-    job = Job.of(world.terms, MAXIMUM, sections, [3, 3, 3], noise_apart=False)
+    job = MpycJob.of(world.terms, MAXIMUM, sections, [3, 3, 3], noise_apart=False)
     job.check(0, np.array([-5, 7, -7]), None)
     job.check(2, np.zeros(3, dtype=np.int64), None)
     for party, values in ((0, [6, 0, 0]), (0, [0, 0, 8]), (0, [-6, 0, 0]), (1, [0, -10, 0]), (2, [0, 0, 1])):
         with pytest.raises(InputError, match=r"values = \(not shown\) must lie within"):
             job.check(party, np.array(values), None)
-    assert job.digest() != Job.of(world.terms, MAXIMUM, None, [3, 3, 3], noise_apart=False).digest()
+    assert job.digest() != MpycJob.of(world.terms, MAXIMUM, None, [3, 3, 3], noise_apart=False).digest()
     for bad in (5, [[[3, 1]]] * 2, [[[2, 1]]] * 3, [[[3, -1]]] * 3, [[[3]]] * 3, [[["x", 1]]] * 3):
         with pytest.raises(InputError, match="limits"):
-            Job.of(world.terms, MAXIMUM, {"limits": bad}, [3, 3, 3])
+            MpycJob.of(world.terms, MAXIMUM, {"limits": bad}, [3, 3, 3])

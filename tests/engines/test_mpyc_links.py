@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.engines.mpyc_stage import HOST, Puppet, Stage
+from tests.engines.mpyc_stage import HANG_S, HOST, Puppet, Stage
 from tests.protocol.sessions import World
-from tpmdp.engines.mpyc.link import _FRAME, Kind
+from tpmdp.engines.mpyc.link import _FRAME, LinkKind
 from tpmdp.engines.mpyc.network import SILENT_MAX, listen
 from tpmdp.engines.mpyc.record import RECORD_MAX, MpycError, decode_hello
 
@@ -117,33 +117,33 @@ def frame(kind: int, body: bytes, length: int | None = None) -> bytes:
 
 
 def flipped(puppet: Puppet) -> bytes:
-    record = bytearray(puppet.seal.record(frame(Kind.DATA, b"share")))
+    record = bytearray(puppet.seal.record(frame(LinkKind.DATA, b"share")))
     record[10] ^= 1
     return bytes(record)
 
 
 CHEATS: dict[str, Any] = {
     "forged, repeated or damaged": flipped,
-    "forged, repeated or damaged ": lambda puppet: puppet.seal.record(frame(Kind.DATA, b"share")) * 2,
+    "forged, repeated or damaged ": lambda puppet: puppet.seal.record(frame(LinkKind.DATA, b"share")) * 2,
     "length that is not allowed": lambda _: b"\xff\xff\xff\xff" + bytes(100),
     "length that is not allowed ": lambda _: bytes(4),
     "length that is not allowed  ": lambda _: (RECORD_MAX + 17).to_bytes(4, "big"),
-    "longer than the function needs": lambda puppet: puppet.seal.record(frame(Kind.DATA, b"", 0xFFFFFFFF)),
+    "longer than the function needs": lambda puppet: puppet.seal.record(frame(LinkKind.DATA, b"", 0xFFFFFFFF)),
     "not of this protocol": lambda puppet: puppet.seal.record(frame(77, b"x")),
-    "sent a message twice": lambda puppet: puppet.seal.record(frame(Kind.DATA, b"a") + frame(Kind.DATA, b"b")),
+    "sent a message twice": lambda puppet: puppet.seal.record(frame(LinkKind.DATA, b"a") + frame(LinkKind.DATA, b"b")),
     "went on after its goodbye|left too early": lambda puppet: puppet.seal.record(
-        frame(Kind.BYE, b"") + frame(Kind.DONE, b"")
+        frame(LinkKind.BYE, b"") + frame(LinkKind.DONE, b"")
     ),
-    "left too early|was lost": lambda puppet: puppet.seal.record(frame(Kind.BYE, b"")),
+    "left too early|was lost": lambda puppet: puppet.seal.record(frame(LinkKind.BYE, b"")),
     "sent more than the function needs": lambda puppet: b"".join(
-        puppet.seal.record(_FRAME.pack(Kind.DATA, number, 1 << 19) + bytes(1 << 19)) for number in range(40)
+        puppet.seal.record(_FRAME.pack(LinkKind.DATA, number, 1 << 19) + bytes(1 << 19)) for number in range(40)
     ),
 }
 
 
 @pytest.mark.parametrize("how", CHEATS)
 def test_records_that_no_party_sends_end_the_session_and_name_their_sender(how: str) -> None:
-    with Stage(World(3, 1, [0]), deadline_s=500.0) as stage:
+    with Stage(World(3, 1, [0]), deadline_s=HANG_S) as stage:
         stage.start(1, 2)
         stage.go()
         puppets = stage.puppet(0)
@@ -164,12 +164,12 @@ def test_records_that_no_party_sends_end_the_session_and_name_their_sender(how: 
 
 @pytest.mark.parametrize("size", [3, 50])
 def test_a_record_that_breaks_off_is_a_lost_party(size: int) -> None:
-    with Stage(World(3, 1, [0]), deadline_s=500.0) as stage:
+    with Stage(World(3, 1, [0]), deadline_s=HANG_S) as stage:
         stage.start(1, 2)
         stage.go()
         puppets = stage.puppet(0)
         assert puppets[1].read(1)  # shares: all are connected
-        puppets[1].send(puppets[1].seal.record(frame(Kind.DATA, bytes(100)))[:size])
+        puppets[1].send(puppets[1].seal.record(frame(LinkKind.DATA, bytes(100)))[:size])
         puppets[1].socket.close()
         with pytest.raises(MpycError, match="the connection to party 1 was lost"):
             stage.outcome(1)

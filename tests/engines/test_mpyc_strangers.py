@@ -20,6 +20,7 @@ from tpmdp.engines.mpyc.record import HELLO_BYTES, Exchange, MpycError
 from tpmdp.errors import TpmdpError
 
 HOST, WORK = "127.0.0.1", b"w" * 32
+HANG_S = 300.0  # only guards against a hang
 Pump = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 FLOOD = """
 import socket, sys, time
@@ -58,12 +59,18 @@ class Meeting:
         self.listeners = [None, listen(HOST, 0), listen(HOST, 0)]
         self.addresses: list[Address] = [(HOST, 1), *((one.getsockname()[:2]) for one in self.listeners if one)]
 
-    async def connect(self, party: int, seconds: float, pause_s: float = 0.0) -> None:
-        await asyncio.sleep(pause_s)
+    async def connect(self, party: int, seconds: float) -> None:
         await self.networks[party].connect(self.addresses, self.listeners[party], now_s() + seconds)
 
-    async def all_connect(self, seconds: float, late: int | None = None) -> None:
-        await asyncio.gather(*(self.connect(party, seconds, 2.0 * (party == late)) for party in range(3)))
+    async def second_connects_late(self) -> None:
+        while 2 not in self.networks[0].links:
+            await asyncio.sleep(0.01)
+        await self.connect(1, HANG_S)
+
+    async def all_connect(self, second_is_late: bool = False) -> None:
+        second = self.second_connects_late() if second_is_late else self.connect(1, HANG_S)
+        async with asyncio.timeout(HANG_S):
+            await asyncio.gather(self.connect(0, HANG_S), second, self.connect(2, HANG_S))
 
     async def proxy(self, there: Pump, back: Pump) -> None:
         """What comes for the third goes through `there`, and its answers through `back`."""
@@ -118,7 +125,7 @@ def test_a_flood_keeps_no_party_out_that_is_100_ms_away(claim: bool) -> None:
         floods = [subprocess.Popen(words) for _ in range(1 if claim else 2)]
         try:
             await asyncio.sleep(0.5)
-            await meeting.all_connect(60.0)
+            await meeting.all_connect()
             assert not meeting.losses
         finally:
             for flood in floods:
@@ -151,7 +158,7 @@ def test_a_dialler_whose_confirmation_is_lost_dials_again() -> None:
             await on(reader, writer)
 
         await meeting.proxy(on, cut_first)
-        await meeting.all_connect(30.0, late=1)
+        await meeting.all_connect(second_is_late=True)
         assert not meeting.losses
         await meeting.close()
         return cuts
@@ -164,7 +171,7 @@ def test_a_name_that_is_none_is_a_failed_dial_and_not_silence() -> None:
         meeting = Meeting()
         meeting.addresses[2] = ("a..b", 7000)
         with pytest.raises(TpmdpError, match=r"waiting for party 2, party 3: whoever came for party 3 did not"):
-            await meeting.connect(0, 1.5)
+            await meeting.connect(0, 3.0)
         await meeting.close()
 
     asyncio.run(meet())
@@ -173,14 +180,13 @@ def test_a_name_that_is_none_is_a_failed_dial_and_not_silence() -> None:
 def test_an_error_that_a_third_party_passes_on_is_still_that_of_its_party() -> None:
     async def meet() -> None:
         meeting = Meeting()
-        await meeting.all_connect(30.0)
+        await meeting.all_connect()
         first, second, _ = meeting.networks
 
         async def heard(count: int) -> TpmdpError:
-            for _ in range(3000):
-                if len(meeting.losses) >= count:
-                    break
-                await asyncio.sleep(0.01)
+            async with asyncio.timeout(HANG_S):
+                while len(meeting.losses) < count:
+                    await asyncio.sleep(0.01)
             return meeting.losses[count - 1]
 
         second.links[0].abort(MpycError("failed"))

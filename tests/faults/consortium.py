@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ NAMES = ("north", "south", "lab")  # north leads, lab receives too, south gets a
 RECORDS = {"north": [70, 20, 66, 41], "south": [65, 10, 99], "lab": [80, 64]}
 TRUTH = 5  # ages of at least 65
 SABOTEUR = Path(__file__).with_name("saboteur.py")
-START_S = 60.0
+HANG_S = 300.0  # only guards against a hang
 
 
 @dataclass
@@ -33,8 +34,8 @@ class Ended:
 
     @property
     def outcome(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.lines[-1]["outcome"]
-        return found
+        outcome: dict[str, Any] = self.lines[-1]["outcome"]
+        return outcome
 
 
 class Consortium:
@@ -56,7 +57,7 @@ class Consortium:
             "receivers": ["north", "lab"],
             "delta": 1e-6,
             "guarantee": guarantee,
-            "deadline": "60s",
+            "deadline": "10m",
             "parties": [
                 {
                     "name": name,
@@ -133,6 +134,10 @@ class Consortium:
         arguments += ["--data", str(self.data(name)), "--relay", self.url, "--json", *more]
         return self.start(*arguments, harm=harm)
 
+    def join_until(self, event: Path, name: str) -> Any:
+        """A party whose deadline passes when `event` exists and it has read all that was sent to it."""
+        return self.join(name, harm=(f"late:{event}",))
+
     def join_all(self, *more: str) -> list[subprocess.Popen[str]]:
         return [self.join(name, *more) for name in NAMES]
 
@@ -155,14 +160,22 @@ class Consortium:
                     assert ledger.spent().mu >= self.terms.charge(place)[0]
 
     def senders(self) -> set[int]:
-        """The parties whose messages the relay holds, read straight from its file."""
+        """The parties whose messages the relay holds."""
+        return {sender for sender, _ in self._messages()}
+
+    def kinds_of(self, party: int) -> set[int]:
+        """The kinds of a party's messages that the relay holds."""
+        return {kind for sender, kind in self._messages() if sender == party}
+
+    def _messages(self) -> list[tuple[int, int]]:
+        """Sender and kind of the relay's messages, read straight from its file."""
         import sqlite3
 
         if not self.store.exists():
-            return set()
+            return []
         connection = sqlite3.connect(self.store)
         try:
-            return {row[0] for row in connection.execute("SELECT DISTINCT sender FROM messages")}
+            return connection.execute("SELECT DISTINCT sender, kind FROM messages").fetchall()
         finally:
             connection.close()
 
@@ -174,7 +187,7 @@ def free_port() -> int:
         return port
 
 
-def ended(process: subprocess.Popen[str], seconds: float = 100.0) -> Ended:
+def ended(process: subprocess.Popen[str], seconds: float = HANG_S) -> Ended:
     """How a process ended; one that hangs fails the test. No process may ever show a traceback."""
     out, errors = process.communicate(timeout=seconds)
     assert "Traceback" not in errors, errors
@@ -200,8 +213,15 @@ def check_answers(told: dict[str, Ended], study: Study) -> float:
     return value
 
 
+def wait_until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + HANG_S
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
 def wait_for(url: str) -> None:
-    end = time.monotonic() + START_S
+    end = time.monotonic() + HANG_S
     while True:
         try:
             httpx.get(url + "/v1/health")

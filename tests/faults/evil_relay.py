@@ -20,7 +20,7 @@ class EvilRelay:
     """Use as a context manager; `attack` gets every batch of messages on its way to a party."""
 
     def __init__(self, honest: str, attack: Attack) -> None:
-        client = httpx.Client(base_url=honest, timeout=60.0)
+        client = httpx.Client(base_url=honest, timeout=300.0)
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -90,7 +90,7 @@ class TarPit:
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
-        connection.settimeout(30)
+        connection.settimeout(300)
         with suppress(OSError), connection:
             while not self._ended:
                 head = b""
@@ -120,11 +120,12 @@ class TarPit:
             body = bytes(12) * 80_000
             connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
         elif self.mode == "silence":
-            time.sleep(30)
+            while not self._ended:
+                time.sleep(0.2)
         else:
             start = {"drip": b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n", "slow head": b"HTTP/1.1 200 OK\r\nx: "}
             connection.sendall(start.get(self.mode, b""))
-            for _ in range(200):
+            while not self._ended:
                 connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n" if self.mode == "100 continue" else b"x")
                 time.sleep(0.2)
 

@@ -4,6 +4,7 @@ kill:before:Class.method:N   SIGKILL this very process just before the N-th call
 kill:after:Class.method:N    ... just after it
 skew:SECONDS                 a clock that is wrong by so much
 full:BYTES                   no file may grow beyond so many bytes
+late:FILE                    the deadline passes once the file is there and the party has read all that was sent
 """
 
 from __future__ import annotations
@@ -16,19 +17,20 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from tpmdp.engines.relay.client import Mailbox
+from tpmdp.engines.relay.mailbox import Mailbox
 from tpmdp.ledger import Ledger
 
 
 def targets() -> dict[str, type[Any]]:
-    found: dict[str, type[Any]] = {"Mailbox": Mailbox, "Ledger": Ledger}
+    owners: dict[str, type[Any]] = {"Mailbox": Mailbox, "Ledger": Ledger}
     if "relay" in sys.argv:
-        from tpmdp.engines.relay.store import Store
+        from tpmdp.engines.relay.store import RelayStore
 
-        found["Store"] = Store
-    return found
+        owners["RelayStore"] = RelayStore
+    return owners
 
 
 def kill(when: str, place: str, number: str) -> None:
@@ -74,11 +76,18 @@ def full(size: str) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(size), resource.RLIM_INFINITY))
 
 
+def late(event: str) -> None:
+    sys.path.append(str(Path(__file__).parents[2]))
+    from tests.engines.patience import pass_deadline_after
+
+    pass_deadline_after(Path(event))
+
+
 def main() -> None:
     split = sys.argv.index("--")
     for order in sys.argv[1:split]:
         what, *rest = order.split(":")
-        harms: dict[str, Callable[..., None]] = {"kill": kill, "skew": skew, "full": full}
+        harms: dict[str, Callable[..., None]] = {"kill": kill, "skew": skew, "full": full, "late": late}
         harms[what](*rest)
     from tpmdp.cli.main import main as run
 

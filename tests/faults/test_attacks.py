@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import sqlite3
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,10 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from tests.faults.consortium import NAMES, Consortium, check_answers, ended
+from tests.faults.consortium import HANG_S, NAMES, Consortium, check_answers, ended, wait_until
 from tests.faults.evil_relay import EvilRelay, FlipOnce, TarPit, join
 from tpmdp._util.clock import now_s
-from tpmdp.engines.relay.client import Mailbox
+from tpmdp.engines.relay.mailbox import Mailbox
 from tpmdp.engines.relay.wire import frame
 from tpmdp.ledger import Ledger
 from tpmdp.protocol.channel import open_sealed
@@ -90,7 +89,7 @@ def test_a_relay_that_sends_nonsense_is_left_in_good_order(
     with Consortium(tmp_path) as consortium:
         consortium.relay()
         with EvilRelay(consortium.url, attack) as evil:
-            processes = [consortium.join(name, "--relay", evil.url, "--deadline", "20s") for name in NAMES]
+            processes = [consortium.join(name, "--relay", evil.url, "--deadline", "2m") for name in NAMES]
             told = [ended(process) for process in processes]
         assert all(one.code in (2, 3) and one.errors.count("\n") == 1 for one in told)
         assert any("the relay sent" in one.errors for one in told)
@@ -107,9 +106,7 @@ def test_a_relay_that_sends_nonsense_is_left_in_good_order(
 )
 def test_no_relay_holds_a_party_past_its_deadline(tmp_path: Path, mode: str) -> None:
     with Consortium(tmp_path) as consortium, TarPit(mode) as pit:
-        began = time.monotonic()
-        one = ended(consortium.join("north", "--relay", pit.url, "--deadline", "6s"), seconds=40)
-        assert time.monotonic() - began < 35  # a hang guard: the process alone may take seconds to start
+        one = ended(consortium.join("north", "--relay", pit.url, "--deadline", "6s"))  # the pit would hold it longer
         assert one.code in (2, 3)
         assert one.errors.count("\n") == 1
         assert pit.requests < 300, "the party was kept busy"
@@ -122,11 +119,14 @@ def test_a_message_of_a_far_attempt_delays_nobody_else_and_its_sender_is_named(t
         terms, identity = consortium.terms, read_key(consortium.key("lab"))
         body = bytes(28 + 32 + terms.words_bytes)
         early = encode(Message(Kind.SUBMIT, 5, 2, 0, terms.session, terms.plan_hash, body), identity)
-        with Mailbox(consortium.url, terms, 2, identity, now_s() + 60) as mailbox:
+        with Mailbox(consortium.url, terms, 2, identity, now_s() + HANG_S) as mailbox:
             mailbox.post([early])
         lab = consortium.join("lab", harm=("kill:after:Mailbox.post:1",))
-        north, south = consortium.join("north", "--deadline", "15s"), consortium.join("south", "--deadline", "20s")
-        lab.communicate(timeout=100)
+        event = tmp_path / "all but lab submitted"
+        north, south = consortium.join_until(event, "north"), consortium.join_until(event, "south")
+        lab.communicate(timeout=HANG_S)
+        wait_until(lambda: Kind.SUBMIT in consortium.kinds_of(1))
+        event.touch()
         assert "no submission from lab:" in ended(north).errors
         assert ended(south).code == 3
 
@@ -175,7 +175,7 @@ def test_the_relay_and_colluding_non_receivers_see_ciphertext_keys_and_signature
         consortium.relay()
         others = [consortium.join(name) for name in ("south", "lab")]
         lead = consortium.join("north", harm=("kill:before:Ledger.settle:1",))
-        lead.communicate(timeout=100)
+        lead.communicate(timeout=HANG_S)
         terms = consortium.terms
         keys: dict[int, X25519PrivateKey] = {}
         vectors = {}
@@ -356,10 +356,11 @@ def test_a_full_disk_stops_a_party_before_it_sends_and_it_can_come_back(tmp_path
 def test_a_party_that_never_comes_is_named_at_the_deadline_and_the_session_can_be_resumed(tmp_path: Path) -> None:
     with Consortium(tmp_path) as consortium:
         consortium.relay()
-        began = time.monotonic()
-        waiting = [consortium.join(name, "--deadline", "8s") for name in ("north", "south")]
+        event = tmp_path / "both agreed"
+        waiting = [consortium.join_until(event, name) for name in ("north", "south")]
+        wait_until(lambda: consortium.senders() == {0, 1})
+        event.touch()
         told = [ended(process) for process in waiting]
-        assert time.monotonic() - began < 60  # a hang guard, not a measurement
         for one in told:
             assert one.code == 3
             assert "no agreement from lab" in one.errors
@@ -372,7 +373,7 @@ def test_a_party_that_never_comes_is_named_at_the_deadline_and_the_session_can_b
 
 def test_a_relay_that_is_not_there_ends_at_the_deadline(tmp_path: Path) -> None:
     with Consortium(tmp_path) as consortium:
-        one = ended(consortium.join("north", "--deadline", "3s"))
+        one = ended(consortium.join("north", "--deadline", "10s"))
         assert one.code == 3
         assert "the relay could not be used before the deadline" in one.errors
 

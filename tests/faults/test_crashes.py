@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import signal
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.faults.consortium import NAMES, Consortium, check_answers, ended
+from tests.faults.consortium import HANG_S, NAMES, Consortium, check_answers, ended, wait_until
 from tpmdp.ledger import Ledger
 from tpmdp.protocol.masks import from_words, word_type
 
@@ -35,7 +33,7 @@ def test_a_party_killed_at_any_step_finishes_the_session_when_it_comes_back(
         consortium.relay()
         others = {other: consortium.join(other) for other in NAMES if other != name}
         victim = consortium.join(name, harm=(f"kill:{step}",))
-        victim.communicate(timeout=100)
+        victim.communicate(timeout=HANG_S)
         assert victim.returncode == -signal.SIGKILL
         consortium.check_ledgers()
         again = consortium.join(name)
@@ -57,7 +55,7 @@ def test_all_killed_before_they_settle_get_the_answer_of_the_noise_they_had_draw
         consortium.relay()
         others = {name: consortium.join(name) for name in ("south", "lab")}
         lead = consortium.join("north", harm=("kill:before:Ledger.settle:1",))
-        lead.communicate(timeout=100)  # it had the sum, and told nobody
+        lead.communicate(timeout=HANG_S)  # it had the sum, and told nobody
         assert lead.returncode == -signal.SIGKILL
         for process in others.values():
             process.kill()
@@ -80,21 +78,21 @@ def test_all_killed_before_they_settle_get_the_answer_of_the_noise_they_had_draw
 @pytest.mark.parametrize(
     "step",
     [
-        "before:Store.open_session:1",
-        "after:Store._add:1",
-        "before:Store._add:2",
-        "after:Store._add:3",
-        "before:Store._add:4",
-        "after:Store._add:5",
-        "before:Store._add:6",
-        "before:Store.pick:3",
+        "before:RelayStore.open_session:1",
+        "after:RelayStore._add:1",
+        "before:RelayStore._add:2",
+        "after:RelayStore._add:3",
+        "before:RelayStore._add:4",
+        "after:RelayStore._add:5",
+        "before:RelayStore._add:6",
+        "before:RelayStore.pick:3",
     ],
 )
 def test_a_relay_killed_at_any_step_and_started_again_loses_nothing(tmp_path: Path, step: str) -> None:
     with Consortium(tmp_path) as consortium:
         relay = consortium.relay(f"kill:{step}")
         processes = dict(zip(NAMES, consortium.join_all(), strict=True))
-        relay.communicate(timeout=100)
+        relay.communicate(timeout=HANG_S)
         assert relay.returncode == -signal.SIGKILL
         consortium.relay()
         told = {name: ended(process) for name, process in processes.items()}
@@ -106,12 +104,14 @@ def test_an_answer_to_the_first_attempt_reaches_a_party_that_was_killed_in_its_s
     """south gave up on the first attempt and was killed before its new key left; meanwhile the first one finished."""
     with Consortium(tmp_path) as consortium:
         consortium.relay()
-        lab, south = consortium.join("lab"), consortium.join("south", "--deadline", "15s")
+        event = tmp_path / "south submitted"
+        lab, south = consortium.join("lab"), consortium.join_until(event, "south")
         lead = consortium.join("north", harm=("kill:before:Ledger.settle:1",))
-        lead.communicate(timeout=100)
+        lead.communicate(timeout=HANG_S)
+        event.touch()
         assert ended(south).code == 3  # it had submitted, and heard nothing
         again = consortium.join("south", harm=("kill:before:Mailbox.post:2",))  # its new key is drawn, not sent
-        again.communicate(timeout=100)
+        again.communicate(timeout=HANG_S)
         assert again.returncode == -signal.SIGKILL
         told = {"north": ended(consortium.join("north")), "lab": ended(lab)}
         told["south"] = ended(consortium.join("south"))
@@ -124,12 +124,14 @@ def test_a_party_killed_while_it_gives_up_an_attempt_keeps_its_pads_straight(tmp
     """Statistical mode: pads are forgotten only after the next attempt's key is kept."""
     with Consortium(tmp_path, "statistical") as consortium:
         consortium.relay()
-        others = [consortium.join(name, "--deadline", "12s") for name in ("north", "south")]
+        event = tmp_path / "lab was killed"
+        others = [consortium.join_until(event, name) for name in ("north", "south")]
         late = consortium.join("lab", harm=("kill:before:Mailbox.post:2",))  # keys and agreement, nothing more
-        late.communicate(timeout=100)
+        late.communicate(timeout=HANG_S)
+        event.touch()
         assert [ended(process).code for process in others] == [3, 3]
         killed = consortium.join("north", harm=(f"kill:{step}",))
-        killed.communicate(timeout=100)
+        killed.communicate(timeout=HANG_S)
         assert killed.returncode == -signal.SIGKILL
         told = {name: ended(process) for name, process in zip(NAMES, consortium.join_all(), strict=True)}
         check_answers(told, consortium.study)
@@ -143,7 +145,7 @@ def test_a_relay_replaced_by_an_empty_one_gets_everything_again(tmp_path: Path, 
         processes = {name: consortium.join(name) for name in ("south", "lab")}
         if moment == "submit":
             lead = consortium.join("north", harm=("kill:before:Ledger.settle:1",))
-            lead.communicate(timeout=100)
+            lead.communicate(timeout=HANG_S)
         else:
             wait_until(lambda: consortium.senders() == {1, 2})
         relay.kill()
@@ -162,7 +164,7 @@ def test_the_lead_receiver_sends_answers_again_when_the_relay_lost_them(tmp_path
         processes = {name: consortium.join(name, harm=("kill:before:Ledger.settle:1",)) for name in ("south", "lab")}
         told = {"north": ended(consortium.join("north"))}
         for process in processes.values():
-            process.communicate(timeout=100)
+            process.communicate(timeout=HANG_S)
         relay.kill()
         relay.communicate()
         for path in tmp_path.glob("relay.sqlite*"):
@@ -175,24 +177,17 @@ def test_the_lead_receiver_sends_answers_again_when_the_relay_lost_them(tmp_path
         consortium.check_ledgers()
 
 
-def wait_until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.1)
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
 def test_no_process_outlives_a_run_that_is_stopped(tmp_path: Path, number: signal.Signals) -> None:
     with Consortium(tmp_path) as consortium:
         state = tmp_path / "state"
-        words = ["run", str(consortium.study_file), "--state", str(state), "--deadline", "60s"]
+        words = ["run", str(consortium.study_file), "--state", str(state), "--deadline", "10m"]
         bare = consortium.study_file.read_text()
         consortium.study_file.write_text("\n".join(line for line in bare.splitlines() if "public_key" not in line))
         process = consortium.start(*words)
         wait_until(lambda: (state / "relay.sqlite").exists())
         process.send_signal(number)
-        process.communicate(timeout=60)
+        process.communicate(timeout=HANG_S)
         wait_until(lambda: not holders(state))
         assert ended(consortium.start(*words)).code == 0  # and the study can be run again
 
@@ -232,7 +227,7 @@ def test_parties_need_not_be_online_at_the_same_time(tmp_path: Path) -> None:
                 if step.endswith("2") and name == "north":
                     continue
                 process = consortium.join(name, harm=(f"kill:{step}",))
-                process.communicate(timeout=100)
+                process.communicate(timeout=HANG_S)
                 assert process.returncode == -signal.SIGKILL
         told = {name: ended(consortium.join(name)) for name in ("north", "south", "lab")}
         check_answers(told, consortium.study)

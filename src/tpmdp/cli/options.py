@@ -2,11 +2,45 @@
 
 from __future__ import annotations
 
+import functools
+import json
+from collections.abc import Callable
+from typing import Any, Final
+
 import click
 
-from tpmdp.errors import InputError
+from tpmdp._util import child
+from tpmdp.errors import InputError, TpmdpError
 
-lifeline_option = click.option("--end-with-stdin", is_flag=True, hidden=True, help="End when standard input ends.")
+_SUPERVISED: Final = "tpmdp.supervised"
+
+
+def supervised(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the hidden flag --end-with-stdin, with which `tpmdp._util.process` starts a command as a child process.
+
+    The command then ends with its standard input, and reports an error also as a line of JSON on standard output.
+    """
+
+    @click.option("--end-with-stdin", is_flag=True, hidden=True, help="End when standard input ends.")
+    @functools.wraps(command)
+    def run(*arguments: Any, end_with_stdin: bool, **options: Any) -> None:
+        if not end_with_stdin:
+            command(*arguments, **options)
+            return
+        child.end_with_stdin()
+        click.get_current_context().meta[_SUPERVISED] = True
+        try:
+            command(*arguments, **options)
+        except TpmdpError as error:
+            click.echo(json.dumps(child.error_report(error)))
+            raise
+
+    return run
+
+
+def is_supervised() -> bool:
+    """Whether the present command runs as a child process; see `supervised`."""
+    return _SUPERVISED in click.get_current_context().meta
 
 
 def number(context: click.Context, option: click.Parameter, text: str | None) -> float | None:

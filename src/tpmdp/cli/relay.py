@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
-from tpmdp._util.lifeline import end_with_stdin as hold_lifeline
-from tpmdp.cli.options import lifeline_option
+from tpmdp.cli.options import is_supervised, supervised
 from tpmdp.errors import InputError
 
 _FILE: Final = click.Path(path_type=Path, readable=False)  # our own reader words the errors
@@ -25,7 +25,7 @@ _FILE: Final = click.Path(path_type=Path, readable=False)  # our own reader word
 @click.option("--study", "studies", multiple=True, type=_FILE, help="Serve only this study; may be given repeatedly.")
 @click.option("--rate", type=float, help="Requests a second of one party, in the long run. Default: 100.")
 @click.option("--open", "is_open", is_flag=True, help="Serve every study, although others can connect.")
-@lifeline_option
+@supervised
 def relay(
     host: str,
     port: int,
@@ -37,7 +37,6 @@ def relay(
     studies: tuple[Path, ...],
     rate: float | None,
     is_open: bool,
-    end_with_stdin: bool,
 ) -> None:
     """Run a relay: a mailbox between the parties of a study that nobody needs to trust.
 
@@ -48,8 +47,6 @@ def relay(
     """
     check_exposure(host, certificate is not None or private_key is not None, plain_http)
     check_open(host, bool(studies), is_open)
-    if end_with_stdin:
-        hold_lifeline()
     from tpmdp.engines.relay.limits import RelaySettings
     from tpmdp.engines.relay.server import serve
     from tpmdp.study.model import Study
@@ -63,7 +60,12 @@ def relay(
         # As many at once as the defaults allow: how often a party is woken does not depend on its rate.
         limits |= {"party_rate": rate, "address_rate": rate}
     settings = RelaySettings(**limits)
-    serve(host, port, store, settings, certificate, private_key, lambda url: click.echo(f"relay listening on {url}"))
+    reports = is_supervised()
+
+    def ready(url: str) -> None:
+        click.echo(json.dumps({"listening": url}) if reports else f"relay listening on {url}")
+
+    serve(host, port, store, settings=settings, certificate=certificate, private_key=private_key, ready=ready)
 
 
 def check_exposure(host: str, tls: bool, plain_http: bool) -> None:

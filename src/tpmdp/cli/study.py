@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tpmdp._util.lifeline import end_with_stdin as hold_lifeline
-from tpmdp.cli.options import lifeline_option
+from tpmdp.cli.options import supervised
 from tpmdp.cli.query import queries_option
 from tpmdp.errors import InputError
 
@@ -63,7 +62,7 @@ def keygen(name: str, out: Path | None) -> None:
 @click.option("--ca", "authority", type=_FILE, help="Certificate to trust for the relay, if it is not a public one.")
 @click.option("--plain-http", is_flag=True, help="Do without TLS to a relay on another machine.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines: one for each step, then the outcome.")
-@lifeline_option
+@supervised
 def join(
     study_file: Path,
     name: str,
@@ -79,7 +78,6 @@ def join(
     authority: Path | None,
     plain_http: bool,
     as_json: bool,
-    end_with_stdin: bool,
 ) -> None:
     """Take part in a STUDY as one party.
 
@@ -88,14 +86,12 @@ def join(
     Exit codes: 0 done; 2 refused or bad input; 3 the deadline passed or a party was lost, and who.
     """
     from tpmdp.data.source import read_table
-    from tpmdp.engines.relay.client import check_url
+    from tpmdp.engines.relay.mailbox import check_url
     from tpmdp.report.release import uncounted_text
     from tpmdp.study.identity import read_key
     from tpmdp.study.join import join as take_part
     from tpmdp.study.release import check_ready, open_or_create_ledger, plain_release
 
-    if end_with_stdin:
-        hold_lifeline()
     study = _read_study(study_file, session, deadline, queries_file)
     records = study.members[study.index(name)].records
     identity = read_key(key_file)

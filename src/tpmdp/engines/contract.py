@@ -1,13 +1,10 @@
-"""The contract of every engine: from the vectors of all parties, noise included, to what each party gets.
-
-Only receivers get the sum; everybody else gets a receipt. An outcome says which guarantee it carries.
-"""
+"""The contract of every engine: from the vectors of all parties, noise included, to the outcome of the session."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -16,17 +13,25 @@ from tpmdp.protocol.masks import Mask
 from tpmdp.protocol.party import PartySession
 from tpmdp.protocol.terms import Terms
 
+NO_GUARANTEE: Final = "NONE: this plan adds no noise, so receivers learn the exact answer"
+
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What a session gave: the sum in grid steps by receiver, who got a receipt, and how much each party sent."""
+    """The outcome of a session among all its parties, by party index, as every engine gives it.
+
+    Only receivers get the result; every other party that took part to the end gets a receipt.
+    """
 
     sums: dict[int, IntArray]
+    """The result at each receiver, in grid steps."""
     receipts: frozenset[int]
     bytes_sent: tuple[int, ...]
+    """One per party; 0 for a party that dropped out."""
     guarantee: str
+    """What the result promises, in words."""
     missing: frozenset[int] = frozenset()
-    """Who dropped out, and is not counted."""
+    """Parties that dropped out; their data are not in the result."""
 
 
 class Engine(Protocol):
@@ -37,30 +42,43 @@ class Engine(Protocol):
     def run(
         self, terms: Terms, identities: Sequence[Ed25519PrivateKey], vectors: Sequence[Mask], deadline_s: float = 60.0
     ) -> Outcome:
-        """Carry the session through, or raise within the deadline."""
+        """Run the session to its end, or raise within the deadline."""
 
 
 def stuck(lead: PartySession) -> str:
-    """Why a session does not go on, by its lead receiver."""
+    """Why a session cannot continue, as its lead receiver sees it."""
     names = ", ".join(lead.terms.spec.name(party) for party in lead.waiting_for())
     return f"{names} dropped out in step {lead.step}, and the session cannot go on without: start a new session"
 
 
 def guarantee_text(terms: Terms) -> str:
-    """What a result of these terms promises, in words.
+    """What a result of these terms promises.
 
     >>> from tpmdp.planning.grid_plan import plan_on_grid
     >>> from tpmdp.spec import Spec
-    >>> made = plan_on_grid(Spec(epsilon=[1.0, 2.0], delta=1e-6, threshold=1), bound=1.0)
-    >>> guarantee_text(Terms.of("demo", made, 1.0, (bytes(32), bytes(31) + b"1")))
+    >>> plan = plan_on_grid(Spec(epsilon=[1.0, 2.0], delta=1e-6, threshold=1), bound=1.0)
+    >>> guarantee_text(Terms.of("demo", plan, 1.0, roster=(bytes(32), bytes(31) + b"1")))
     'computational: holds against coalitions of at most 1 party that cannot break X25519, AES-256 and HKDF'
     """
-    if not terms.sigma.any() and (terms.spec.sensitivity > 0).any():
-        return "NONE: this plan adds no noise, so receivers learn the exact answer"
-    most = terms.colluders
-    many = f"coalitions of at most {most} {'party' if most == 1 else 'parties'}"
+    if lacks_noise(terms):
+        return NO_GUARANTEE
+    many = coalitions_text(terms.colluders)
     if terms.tolerate:
         many += f", and whichever {terms.tolerate} drop out,"
     if terms.guarantee == "statistical":
         return f"statistical: holds against {many} of any computing power; pads travel over encrypted channels"
     return f"computational: holds against {many} that cannot break X25519, AES-256 and HKDF"
+
+
+def lacks_noise(terms: Terms) -> bool:
+    """Whether the plan protects nobody although somebody's data count."""
+    return not terms.sigma.any() and bool((terms.spec.sensitivity > 0).any())
+
+
+def coalitions_text(most: int) -> str:
+    """The coalitions that a guarantee holds against.
+
+    >>> coalitions_text(2)
+    'coalitions of at most 2 parties'
+    """
+    return f"coalitions of at most {most} {'party' if most == 1 else 'parties'}"

@@ -1,4 +1,4 @@
-"""The reference: somebody everybody trusts adds up. Every other engine must give the same."""
+"""The reference: a trusted party adds up. Every other engine must give the same result."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ class IdealEngine:
     def run(
         self, terms: Terms, identities: Sequence[Ed25519PrivateKey], vectors: Sequence[Mask], deadline_s: float = 60.0
     ) -> Outcome:
-        """Add the vectors."""
         del identities, deadline_s
         for party in range(terms.count):
             terms.check(party)
@@ -28,4 +27,5 @@ class IdealEngine:
         receivers = np.flatnonzero(terms.spec.receivers).tolist()
         sums = {party: from_words(total, terms.grid.word) for party in receivers}
         others = frozenset(range(terms.count)) - set(receivers)
-        return Outcome(sums, others, (0,) * terms.count, "none: a trusted adder sees every vector")
+        guarantee = "none: a trusted adder sees every vector"
+        return Outcome(sums, receipts=others, bytes_sent=(0,) * terms.count, guarantee=guarantee)

@@ -1,4 +1,4 @@
-"""All parties in one process, the true protocol: messages are handed over in memory."""
+"""All parties in one process: the real protocol, with messages passed in memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tpmdp.protocol.terms import Terms
 
 
 class MemoryEngine:
-    """The protocol without a network. `lost` are parties that vanish before they send a message of this kind."""
+    """The protocol without a network. `lost` are parties that vanish before they send a message of the given kind."""
 
     name = "memory"
 
@@ -28,9 +28,10 @@ class MemoryEngine:
     def run(
         self, terms: Terms, identities: Sequence[Ed25519PrivateKey], vectors: Sequence[Mask], deadline_s: float = 60.0
     ) -> Outcome:
-        """Hand messages over until everybody is done."""
         deadline = time.monotonic() + deadline_s
-        parties = [PartySession(terms, i, identities[i], vectors[i], FreshSecrets()) for i in range(terms.count)]
+        parties = [
+            PartySession(terms, i, identities[i], vector=vectors[i], secrets=FreshSecrets()) for i in range(terms.count)
+        ]
         sent = [0] * terms.count
         queue: deque[tuple[int, bytes]] = deque()
         gone: set[int] = set()
@@ -71,5 +72,10 @@ class MemoryEngine:
                 early += 1
         sums = {party.index: party.result for party in parties if party.result is not None}
         receipts = frozenset(party.index for party in parties if party.receipt)
-        missing = frozenset(range(terms.count)) - lead.members
-        return Outcome(sums, receipts, tuple(sent), guarantee_text(terms), missing)
+        return Outcome(
+            sums,
+            receipts=receipts,
+            bytes_sent=tuple(sent),
+            guarantee=guarantee_text(terms),
+            missing=frozenset(range(terms.count)) - lead.members,
+        )

@@ -15,9 +15,7 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import asdict
 from math import ceil, comb, exp, lgamma, log
 from pathlib import Path
@@ -26,7 +24,7 @@ from typing import Any, Final
 import numpy as np
 
 from tpmdp._util.clock import now_s
-from tpmdp._util.process import python_command, python_environment
+from tpmdp._util.process import ChildProcess
 from tpmdp.errors import SolverError
 from tpmdp.experiments.jobs import Job, Row, Value
 
@@ -135,38 +133,19 @@ def _measured(job: Job, threshold: int) -> dict[str, Any]:
     deadline = now_s() + float(job.setting["time_limit_s"] or 0)
     most_bytes = int(job.setting["memory_limit_mb"] or 0) << 20
     line = json.dumps({"job": asdict(job), "threshold": threshold}).encode() + b"\n"
-    with subprocess.Popen(  # noqa: S603
-        python_command("-m", WORKER),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env=python_environment(),
-        bufsize=0,
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            with suppress(OSError):  # it is gone; its missing answer tells
-                process.stdin.write(line)
-            while not _ended(process):
-                if now_s() > deadline:
-                    return {"outcome": "time"}
-                if _resident_bytes(process.pid) > most_bytes:
-                    return {"outcome": "memory"}
-            answer = process.stdout.read()
-        finally:
-            process.kill()  # leaving the block waits for it
-    if process.returncode == -signal.SIGKILL:
-        return {"outcome": "memory"}  # not our doing: the system ends processes when memory runs out
-    found: dict[str, Any] = json.loads(answer or b'{"error": "the process ended without an answer"}')
-    return found
-
-
-def _ended(process: subprocess.Popen[bytes]) -> bool:
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(_POLL_S)
-        return True
-    return False
+    child = ChildProcess("-m", WORKER)
+    try:
+        child.write(line)
+        while (code := child.wait(_POLL_S)) is None:
+            if now_s() > deadline:
+                return {"outcome": "time"}
+            if _resident_bytes(child.pid) > most_bytes:
+                return {"outcome": "memory"}
+        if code == -signal.SIGKILL:
+            return {"outcome": "memory"}  # not our doing: the system ends processes when memory runs out
+        return child.report() or {"error": "the process ended without an answer"}
+    finally:
+        child.stop()
 
 
 def _resident_bytes(pid: int) -> int:

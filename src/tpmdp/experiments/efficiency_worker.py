@@ -21,7 +21,7 @@ from typing import Any, Final
 import numpy as np
 
 from tpmdp._util.arrays import BoolArray, FloatArray
-from tpmdp._util.lifeline import end_with_stdin, private_output
+from tpmdp._util.child import end_with_stdin, private_output, write_report
 from tpmdp.errors import MissingDependencyError, SolverError
 from tpmdp.experiments.jobs import Job
 from tpmdp.planning.closed_form import optimal_variance
@@ -51,8 +51,7 @@ def main() -> None:
         answer = {"outcome": "licence"} if "license" in str(error) else {"error": str(error)}
     except Exception as error:
         answer = {"error": f"{type(error).__name__}: {error}"}
-    out.write(json.dumps(answer).encode() + b"\n")
-    out.flush()
+    write_report(out, answer)
 
 
 def draw_needs(job: Job) -> FloatArray:

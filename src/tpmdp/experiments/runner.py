@@ -17,8 +17,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from tpmdp._util.child import end_with_parent
 from tpmdp._util.files import replacing
-from tpmdp._util.lifeline import end_with_parent
 from tpmdp._util.progress import Progress, was_interrupted
 from tpmdp.errors import FileError, InputError, MissingDependencyError
 from tpmdp.experiments.jobs import Job, Row

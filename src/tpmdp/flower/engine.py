@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tpmdp._util.line_process import Process
+from tpmdp._util.process import ChildProcess
 from tpmdp.engines.contract import Outcome, guarantee_text
 from tpmdp.errors import DeadlineError, TpmdpError
 from tpmdp.flower.simulation import TERMS, task_name
@@ -43,7 +43,7 @@ class _Simulation:
         self._folder = tempfile.TemporaryDirectory(prefix="tpmdp-flower-")
         self.folder = Path(self._folder.name)
         atexit.register(self.close)
-        self.process = Process("-m", "tpmdp.flower.simulation", str(self.folder), str(nodes))
+        self.process = ChildProcess("-m", "tpmdp.flower.simulation", str(self.folder), str(nodes))
         if b"ready" not in self.process.line(_START_S):
             self.close()
             raise FlowerError("the Flower simulation did not start: pip install 'tpmdp[flower-simulation]'")

@@ -17,7 +17,7 @@ from typing import IO, Any, Final, cast
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tpmdp._util.lifeline import private_output
+from tpmdp._util.child import private_output
 from tpmdp.engines.contract import stuck
 from tpmdp.errors import TpmdpError
 from tpmdp.protocol.masks import word_type

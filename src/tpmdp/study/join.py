@@ -14,9 +14,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tpmdp._util.arrays import IntArray
 from tpmdp._util.clock import now_s
 from tpmdp.data.table import Table
-from tpmdp.engines.mpyc.job import Job, guarantee_of
-from tpmdp.engines.mpyc.process import run_in_process
-from tpmdp.engines.relay.client import Mailbox, RelayChangedError, RelayError, Watch, drive
+from tpmdp.engines.mpyc.job import MpycJob, guarantee_of
+from tpmdp.engines.mpyc.worker_process import run_in_process
+from tpmdp.engines.relay.drive import Watch, drive
+from tpmdp.engines.relay.mailbox import Mailbox, RelayChangedError, RelayError
 from tpmdp.engines.relay.wire import frames
 from tpmdp.errors import DeadlineError, InputError, shown
 from tpmdp.ledger import Ledger, LedgerError
@@ -158,11 +159,11 @@ class _Seat:
         )
         return told[0]
 
-    def _job(self) -> Job:
+    def _job(self) -> MpycJob:
         joint, parties = self.study.joint, self.study.party_records
         assert joint is not None
         parameters = joint.parameters(parties, self.terms.grid)
-        return Job.of(self.terms, joint.function, parameters, joint.sizes(parties))
+        return MpycJob.of(self.terms, joint.function, parameters, joint.sizes(parties))
 
     def _note_opening(self) -> None:
         """For ever, and for one process of this party only."""

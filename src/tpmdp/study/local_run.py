@@ -1,56 +1,80 @@
-"""A whole study on one machine: a relay and every party as a process of its own, over loopback.
+"""A whole study on one machine: a relay and every party in their own processes, over loopback.
 
-Every process is the real command (`tpmdp relay`, `tpmdp join`); this module starts them, shows how far they are and
-collects what they say.
+Every process is the real command (`tpmdp relay`, `tpmdp join`). This module starts them, shows their progress and
+collects what they report.
 """
 
 from __future__ import annotations
 
-import json
 import queue
 import socket
-import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tpmdp._util.files import replacing
-from tpmdp._util.process import python_command, python_environment
+from tpmdp._util.process import ChildProcess, Report, end_all
 from tpmdp.data.source import find_source, read_table
+from tpmdp.engines.relay.engine import relay_process
 from tpmdp.errors import DeadlineError, FileError, InputError, TpmdpError, shown
 from tpmdp.study.identity import read_key, write_key
 from tpmdp.study.model import Study
 from tpmdp.study.release import PartyRelease, check_room, encode, open_or_create_ledger, release_of_plain
 
 _GRACE_S: Final = 30.0  # past the deadline, for processes to start and stop on a busy machine
-_STOP_S: Final = 5.0
 _HOST: Final = "127.0.0.1"
-_DEADLINE_CODE: Final = 3
 
 
 class ChildError(TpmdpError):
-    """A party's process failed; the message is what it said."""
+    """A party's process failed; the message is what it reported."""
 
 
 @dataclass(eq=False)
-class _Child:
-    """One party's process and what is known of it."""
+class _PartyProcess:
+    """One party's process, and what it has reported so far."""
 
     name: str
-    process: subprocess.Popen[str]
+    child: ChildProcess
     step: str = "starting"
     sent: int = 0
     waiting_for: list[str] = field(default_factory=list)
     outcome: PartyRelease | None = None
-    complaint: str = ""
+    error: Report | None = None
     code: int | None = None
+
+    def note(self, report: Report | None) -> None:
+        """Take in a report of `tpmdp join --json`; None is the end of the process."""
+        if report is None:
+            self.code = self.child.wait(0)
+        elif "outcome" in report:
+            self.outcome = release_of_plain(report["outcome"])
+            self.step, self.sent, self.waiting_for = "done", self.outcome.bytes_sent, []
+        elif "step" in report:
+            self.step, self.sent, self.waiting_for = report["step"], report["sent"], report["waiting_for"]
+        elif "error" in report:
+            self.error = report
+
+    @property
+    def failed(self) -> bool:
+        """Whether the process has ended with an error."""
+        return self.code not in (None, 0)
+
+    def failure(self) -> TpmdpError:
+        """Why it failed. A passed deadline and a lost party are the deadline's errors: the session can be resumed."""
+        if self.error is not None:
+            resumable = self.error["kind"] == "DeadlineError" or "culprit" in self.error
+            return (DeadlineError if resumable else ChildError)(f"{self.name}: {self.error['error']}")
+        if self.code is not None and self.code < 0:
+            return ChildError(f"{self.name}: its process was killed (signal {-self.code}): run again to resume")
+        problem = shown(self.child.last_error_line() or "no outcome", 300)
+        return ChildError(f"{self.name}: its process ended with code {self.code} ({problem}): run again to resume")
 
 
 def run_study(
@@ -62,53 +86,57 @@ def run_study(
 ) -> list[PartyRelease]:
     """Run the study with data from `data_folder`/NAME.csv and keys and ledgers in `state`; in the study's order.
 
-    `queries` is the file of queries of your own, if the study has any; `warn` hears of a party and a query for which
-    none of its records counts.
+    `queries` is the file of custom queries, if the study has any. `warn` is called with a party and a query for which
+    none of the party's records counts.
     """
     files = {member.name: find_source(data_folder, member.name) for member in study.members if member.records}
     _make_folder(state)
     keyed = _with_keys(study if study.joint is None else _on_loopback(study), state)
-    _check_all(keyed, files, state, warn)
+    _check_all(keyed, files, state, warn=warn)
     study_file = state / "study.toml"
     with replacing(study_file) as temporary:
         temporary.write_text(keyed.toml(), encoding="utf-8")
     if study.seconds_left() <= 0:
         raise DeadlineError("the deadline of the study has passed: give a later one with --deadline")
     limit = time.monotonic() + study.seconds_left() + _GRACE_S
-    with _processes() as started, _relay(state, started) if study.joint is None else nullcontext("") as url:
-        children = []
+    with ExitStack() as stack:
+        url = stack.enter_context(relay_process(state / "relay.sqlite")) if study.joint is None else ""
+        children: list[ChildProcess] = []
+        stack.callback(end_all, children)
+        parties = []
         for member in study.members:
-            command = _join_command(study_file, member.name, state, files.get(member.name), url)
+            command = _join_command(study_file, member.name, state, data=files.get(member.name), url=url)
             command += ["--queries", str(queries)] if queries is not None else []
-            children.append(_Child(member.name, _start(command, started)))
-        _follow(children, limit, study)
-    return [child.outcome for child in children if child.outcome is not None]
+            children.append(ChildProcess("-m", "tpmdp", *command, "--end-with-stdin", reads_stderr=True))
+            parties.append(_PartyProcess(member.name, children[-1]))
+        _follow(parties, limit, study)
+    return [party.outcome for party in parties if party.outcome is not None]
 
 
 def _check_all(study: Study, files: dict[str, Path], state: Path, warn: Callable[[str, str], None]) -> None:
-    """Everybody's data and ledger, before anybody is charged: a party that refuses later would cost the others."""
+    """Check every party's data and ledger before any is charged: a party that refuses later would cost the others."""
     study.check_own()
     terms = study.terms()
     for index, member in enumerate(study.members):
         terms.check(index)
         if member.records:
             table = read_table(files[member.name], study.columns_of(member.name))
-            encode(study, terms, member.name, table)
+            encode(study, terms, member.name, table=table)
             for query in study.uncounted(member.name, table):
                 warn(member.name, query)
         path = state / f"{member.name}.ledger"
         if path.exists():
             with open_or_create_ledger(path, study, member.name) as ledger:
-                check_room(study, terms, index, ledger)
+                check_room(study, terms, index, ledger=ledger)
 
 
 def _on_loopback(study: Study) -> Study:
-    """The same study with free addresses on this machine, where parties connect to each other."""
-    with ExitStack() as held:  # all at once, so that none is given twice
+    """The study with free addresses on this machine, for parties that connect to each other."""
+    with ExitStack() as held:  # all open at once, so that no port is given twice
         sockets = [held.enter_context(socket.socket()) for _ in study.members]
-        for one in sockets:
-            one.bind((_HOST, 0))
-        addresses = [f"{_HOST}:{one.getsockname()[1]}" for one in sockets]
+        for bound in sockets:
+            bound.bind((_HOST, 0))
+        addresses = [f"{_HOST}:{bound.getsockname()[1]}" for bound in sockets]
     placed = zip(study.members, addresses, strict=True)
     return replace(study, members=tuple(replace(member, address=address) for member, address in placed))
 
@@ -117,17 +145,17 @@ def _make_folder(state: Path) -> None:
     try:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise FileError(state, f"cannot be made ({error.strerror})", "choose another --state folder") from None
+        raise FileError(state, f"cannot be created ({error.strerror})", "choose another folder for the state") from None
 
 
 def _with_keys(study: Study, state: Path) -> Study:
-    """Keys from the state folder; those the study lacks are made."""
+    """The study with the keys in the state folder; missing keys are created."""
     keys = {}
     for member in study.members:
         path = state / f"{member.name}.key"
         if not path.exists():
             if member.public_key is not None:
-                remedy = f"put its key file at {path}, or leave public_key out to have one made"
+                remedy = f"put its key file at {path}, or leave public_key out to have one created"
                 raise InputError(f"public_key of {member.name}", "(set)", "has no key file here", remedy)
             write_key(path, Ed25519PrivateKey.generate())
         public = read_key(path).public_key().public_bytes_raw()
@@ -145,150 +173,54 @@ def _join_command(study_file: Path, name: str, state: Path, data: Path | None, u
     return command + (["--data", str(data)] if data is not None else [])
 
 
-def _start(arguments: list[str], started: list[subprocess.Popen[str]]) -> subprocess.Popen[str]:
-    process = subprocess.Popen(  # noqa: S603
-        python_command("-m", "tpmdp", *arguments, "--end-with-stdin"),
-        env=python_environment(),
-        stdin=subprocess.PIPE,  # it ends when we do, even if we are killed
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        encoding="utf-8",
-        errors="replace",
-    )
-    started.append(process)
-    return process
-
-
-@contextmanager
-def _processes() -> Iterator[list[subprocess.Popen[str]]]:
-    """Whatever happens, no process outlives us."""
-    started: list[subprocess.Popen[str]] = []
-    try:
-        yield started
-    finally:
-        for process in started:
-            with suppress(OSError):
-                process.terminate()
-        for process in started:
-            try:
-                process.wait(_STOP_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            for stream in (process.stdin, process.stdout, process.stderr):
-                if stream is not None:
-                    with suppress(OSError):
-                        stream.close()
-
-
-@contextmanager
-def _relay(state: Path, started: list[subprocess.Popen[str]]) -> Iterator[str]:
-    process = _start(["relay", "--port", "0", "--store", str(state / "relay.sqlite")], started)
-    assert process.stdout is not None
-    assert process.stderr is not None
-    timer = threading.Timer(_GRACE_S, process.kill)
-    timer.start()
-    line = process.stdout.readline()
-    timer.cancel()
-    if "http" not in line:
-        problem = " ".join(process.stderr.read().split()) or "it ended without a word"
-        raise ChildError(f"the relay did not start ({shown(problem, 300)}): check the --state folder")
-    drain = [threading.Thread(target=stream.read, daemon=True) for stream in (process.stdout, process.stderr)]
-    for thread in drain:
-        thread.start()
-    yield line.split()[-1]
-
-
 # Following ------------------------------------------------------------------------------------------------------------
 
 
-def _follow(children: list[_Child], limit: float, study: Study) -> None:
-    """Read what the processes say until all are done; the first failure stops the others, if it may not drop out."""
-    said: queue.Queue[tuple[_Child, str, str]] = queue.Queue()
-    readers = [
-        threading.Thread(target=_read, args=(child, source, said), daemon=True)
-        for child in children
-        for source in ("stdout", "stderr")
-    ]
-    for reader in readers:
-        reader.start()
-    open_streams = len(readers)
-    with _table(children) as refresh:
-        while open_streams and not _answered(children):
+def _follow(parties: list[_PartyProcess], limit: float, study: Study) -> None:
+    """Take in reports until all parties are done. The first failure ends the run, unless that party may drop out."""
+    reports: queue.SimpleQueue[tuple[_PartyProcess, Report | None]] = queue.SimpleQueue()
+
+    def put(party: _PartyProcess, report: Report | None) -> None:
+        reports.put((party, report))
+
+    for party in parties:
+        party.child.follow(partial(put, party))
+    running = len(parties)
+    with _table(parties) as refresh:
+        while running and not _answered(parties):
             try:
-                child, source, line = said.get(timeout=0.2)
+                party, report = reports.get(timeout=max(0.0, limit - time.monotonic()))
             except queue.Empty:
-                if time.monotonic() > limit:
-                    slow = ", ".join(one.name for one in children if one.outcome is None)
-                    raise DeadlineError(
-                        f"the deadline passed with no outcome from {slow}: run again to resume"
-                    ) from None
-                continue
-            if line:
-                _note(child, source, line)
-            else:
-                open_streams -= 1
-                if source == "stdout":
-                    child.code = child.process.wait()
+                slow = ", ".join(party.name for party in parties if party.outcome is None)
+                raise DeadlineError(f"the deadline passed with no outcome from {slow}: run again to resume") from None
+            party.note(report)
+            running -= report is None
             refresh()
-            _check(children, study)
-    if not _answered(children):
-        for reader in readers:
-            reader.join(_STOP_S)
-    for child in children:
-        if child.outcome is None and not _answered(children):
-            raise ChildError(f"{child.name}: its process ended without a word (code {child.code}): run again to resume")
+            _check(parties, study)
+    if not _answered(parties):
+        raise next(party for party in parties if party.outcome is None).failure()
 
 
-def _read(child: _Child, source: str, said: queue.Queue[tuple[_Child, str, str]]) -> None:
-    stream = getattr(child.process, source)
-    with suppress(ValueError, OSError):  # closed under us when all is stopped
-        for line in stream:
-            said.put((child, source, line))
-    said.put((child, source, ""))
+def _answered(parties: list[_PartyProcess]) -> bool:
+    """Whether every party has its outcome, except those that dropped out."""
+    outcome = next((party.outcome for party in parties if party.outcome is not None), None)
+    return outcome is not None and all(party.outcome is not None or party.name in outcome.missing for party in parties)
 
 
-def _note(child: _Child, source: str, line: str) -> None:
-    if source == "stderr":
-        if not line.startswith(("tpmdp: made a new ledger", "tpmdp: none of the ")):
-            child.complaint = line.strip().removeprefix("tpmdp: ")
-        return
-    try:
-        told: dict[str, Any] = json.loads(line)
-    except ValueError:
-        return
-    if "outcome" in told:
-        child.outcome = release_of_plain(told["outcome"])
-        child.step, child.sent, child.waiting_for = "done", child.outcome.bytes_sent, []
-    else:
-        child.step, child.sent, child.waiting_for = told["step"], told["sent"], told["waiting_for"]
-
-
-def _answered(children: list[_Child]) -> bool:
-    """Whether all who are counted are done; the others dropped out."""
-    told = next((child.outcome for child in children if child.outcome is not None), None)
-    return told is not None and all(child.outcome is not None or child.name in told.missing for child in children)
-
-
-def _check(children: list[_Child], study: Study) -> None:
-    """A party that refused will not come: there is no point in waiting. One that was late speaks for all."""
+def _check(parties: list[_PartyProcess], study: Study) -> None:
+    """Raise the error of a party that failed and may not drop out: waiting for it has no point."""
     lead = next(member.name for member in study.members if member.name in study.receivers)
-    gone = [child for child in children if child.code not in (None, 0) and child.name != lead]
-    dropped = gone if len(gone) <= study.tolerate else []
-    for child in children:
-        if child.code in (None, 0) or child in dropped:
-            continue
-        if child.code is not None and child.code < 0:
-            raise ChildError(f"{child.name}: its process was killed (signal {-child.code}): run again to resume")
-        if child.complaint:
-            kind = DeadlineError if child.code == _DEADLINE_CODE else ChildError
-            raise kind(f"{child.name}: {child.complaint}")
+    failed = [party for party in parties if party.failed]
+    may_drop = [party for party in failed if party.name != lead]
+    dropped = may_drop if len(may_drop) <= study.tolerate else []
+    for party in failed:
+        if party not in dropped:
+            raise party.failure()
 
 
 @contextmanager
-def _table(children: list[_Child]) -> Iterator[Any]:
-    """A live table on a terminal; silence in a pipe."""
+def _table(parties: list[_PartyProcess]) -> Iterator[Any]:
+    """A live table on a terminal; nothing in a pipe."""
     if not sys.stderr.isatty():
         yield lambda: None
         return
@@ -300,9 +232,9 @@ def _table(children: list[_Child]) -> Iterator[Any]:
         table = Table(title="Parties at work", title_justify="left")
         for heading in ("party", "step", "waiting for", "bytes sent"):
             table.add_column(heading, overflow="fold", justify="right" if "bytes" in heading else "left")
-        for child in children:
-            waiting = ", ".join(child.waiting_for[:3]) + (" ..." if len(child.waiting_for) > 3 else "")
-            table.add_row(child.name, child.step, waiting, f"{child.sent:,}" if child.sent else "")
+        for party in parties:
+            waiting = ", ".join(party.waiting_for[:3]) + (" ..." if len(party.waiting_for) > 3 else "")
+            table.add_row(party.name, party.step, waiting, f"{party.sent:,}" if party.sent else "")
         return table
 
     with Live(draw(), console=Console(stderr=True), transient=True, auto_refresh=False) as live:

@@ -1,4 +1,4 @@
-"""The mpyc engine on one machine: every party a process of its own, over loopback."""
+"""The mpyc engine on one machine: every party in its own process, over loopback."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tpmdp._util.arrays import IntArray
 from tpmdp._util.clock import now_s
 from tpmdp.engines.contract import Outcome
 from tpmdp.engines.mpyc.functions import Parameters
-from tpmdp.engines.mpyc.job import Job, guarantee_of
-from tpmdp.engines.mpyc.process import WORKER, WorkerProcess
+from tpmdp.engines.mpyc.job import MpycJob, guarantee_of
 from tpmdp.engines.mpyc.record import MpycError
+from tpmdp.engines.mpyc.worker_process import WORKER, WorkerProcess
 from tpmdp.errors import TpmdpError
 from tpmdp.protocol.masks import Mask, from_words
 from tpmdp.protocol.terms import Terms
@@ -25,7 +25,7 @@ Watch = Callable[[Sequence[WorkerProcess]], None]
 
 
 class MpycEngine:
-    """Shamir sharing among all parties, for functions of inputs that are not sums too."""
+    """Shamir sharing among all parties, for functions other than sums too."""
 
     name = "mpyc"
 
@@ -39,14 +39,14 @@ class MpycEngine:
     ) -> None:
         self._function, self._parameters = function, parameters
         self._module, self._on_go = module, on_go
-        self.seconds = 0.0  # from the word go to the last party done, for benchmarks
+        self.seconds = 0.0  # from the start signal to the last party done, for benchmarks
 
     def run(
         self, terms: Terms, identities: Sequence[Ed25519PrivateKey], vectors: Sequence[Mask], deadline_s: float = 60.0
     ) -> Outcome:
-        """The function of vectors that have their noise inside, as those of a sum do."""
+        """The function of vectors that already contain their noise, as those of a sum do."""
         values = [from_words(vector, terms.grid.word) for vector in vectors]
-        return self._run(terms, identities, values, None, deadline_s)
+        return self._run(terms, identities, values, noises=None, deadline_s=deadline_s)
 
     def run_function(
         self,
@@ -56,8 +56,8 @@ class MpycEngine:
         noises: Sequence[IntArray],
         deadline_s: float = 60.0,
     ) -> Outcome:
-        """The function of the values, and on top of it every party's noise, added inside."""
-        return self._run(terms, identities, values, noises, deadline_s)
+        """The function of the values plus every party's noise, which is added on shares."""
+        return self._run(terms, identities, values, noises=noises, deadline_s=deadline_s)
 
     def _run(
         self,
@@ -68,7 +68,7 @@ class MpycEngine:
         deadline_s: float,
     ) -> Outcome:
         sizes = [len(each) for each in values]
-        job = Job.of(terms, self._function, self._parameters, sizes, noises is not None)
+        job = MpycJob.of(terms, self._function, self._parameters, sizes=sizes, noise_apart=noises is not None)
         job.digest()  # refuses a missing MPyC and parameters that do not travel
         every = [None] * terms.count if noises is None else list(noises)
         for index in range(terms.count):
@@ -79,35 +79,36 @@ class MpycEngine:
             for index in range(terms.count):
                 worker = WorkerProcess(self._module)
                 stack.callback(worker.stop)
-                worker.give(job, index, identities[index], (_HOST, 0), deadline)
+                worker.give(job, index, identities[index], bind=(_HOST, 0), deadline=deadline)
                 workers.append(worker)
             addresses = [(_HOST, worker.port()) for worker in workers]
             began = time.monotonic()
             for worker, own, noise in zip(workers, values, every, strict=True):
                 worker.go(own, noise, addresses)
-                worker.say("open", "done")  # all in one call: nobody could run this very session again
+                worker.say("open", "done")  # all in one call: nobody could run this session again
             if self._on_go is not None:
                 self._on_go(workers)
-            told = _outcomes(workers)
+            results = _results(workers)
             self.seconds = time.monotonic() - began
-        sums = {index: result for index, (result, _) in enumerate(told) if result is not None}
+        sums = {index: result for index, (result, _) in enumerate(results) if result is not None}
         receipts = frozenset(range(terms.count)) - set(sums)
-        return Outcome(sums, receipts, tuple(sent for _, sent in told), guarantee_of(job))
+        sent = tuple(sent for _, sent in results)
+        return Outcome(sums, receipts=receipts, bytes_sent=sent, guarantee=guarantee_of(job))
 
 
-def _outcomes(workers: Sequence[WorkerProcess]) -> list[tuple[IntArray | None, int]]:
-    """What everybody got. If somebody failed, the error of whoever failed by itself, not of those it took along."""
-    told: list[tuple[IntArray | None, int]] = []
+def _results(workers: Sequence[WorkerProcess]) -> list[tuple[IntArray | None, int]]:
+    """Each party's result and bytes sent. After a failure, the error of the party that failed by itself is raised."""
+    results: list[tuple[IntArray | None, int]] = []
     errors: list[TpmdpError] = []
     for worker in workers:
         try:
             worker.opening()
-            told.append(worker.outcome())
+            results.append(worker.outcome())
         except TpmdpError as error:
             errors.append(error)
     if errors:
         raise next((error for error in errors if not isinstance(error, MpycError) or error.culprit is None), errors[0])
     for worker in workers:
-        with suppress(TpmdpError):  # all have what they wanted
+        with suppress(TpmdpError):  # all have what they need
             worker.end()
-    return told
+    return results

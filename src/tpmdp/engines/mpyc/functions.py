@@ -1,8 +1,8 @@
-"""Functions of shared arrays. One is named by text, "module:function", so that every party's process can import it.
+"""Functions of shared arrays. Each is named "module:function", so that every party's process can import it.
 
 A function gets MPyC's runtime, the parties' inputs as secure arrays of one dimension (None for a party without input)
-and its parameters. It returns one secure array of the grid's dimension, in grid steps. Everything in it is public but
-the numbers: no shape and no branch may depend on them. It must open nothing itself.
+and its parameters. It returns one secure array of the grid's dimension, in grid steps. Only the numbers are secret: no
+shape and no branch may depend on them. A function must not open anything itself.
 """
 
 from __future__ import annotations
@@ -22,24 +22,23 @@ Function = Callable[[Any, Sequence[Secure], Parameters], Secure]
 
 
 def load_function(name: str) -> Function:
-    """The function of a name.
+    """Import the function with this name.
 
     >>> load_function("tpmdp.engines.mpyc.functions:total").__name__
     'total'
     """
     module, _, attribute = name.partition(":")
     try:
-        found = getattr(importlib.import_module(module), attribute)
+        function: Function | None = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError):
-        found = None
-    if not callable(found):
+        function = None
+    if not callable(function):
         raise InputError("function", name, "cannot be imported", "name it as module:function, installed everywhere")
-    loaded: Function = found
-    return loaded
+    return function
 
 
 def total(mpc: Any, inputs: Sequence[Secure], parameters: Parameters) -> Secure:
-    """The sum of all inputs. No message is needed."""
+    """The sum of all inputs. It needs no messages."""
     del mpc, parameters
     present = _present(inputs)
     result = present[0]
@@ -49,7 +48,7 @@ def total(mpc: Any, inputs: Sequence[Secure], parameters: Parameters) -> Secure:
 
 
 def maximum(mpc: Any, inputs: Sequence[Secure], parameters: Parameters) -> Secure:
-    """The largest number in every place, over the parties that have input; in pairs, so that few rounds are needed."""
+    """The largest number at each position, over the parties with input; compared in pairs, to need few rounds."""
     del parameters
     present = _present(inputs)
     while len(present) > 1:
@@ -59,12 +58,12 @@ def maximum(mpc: Any, inputs: Sequence[Secure], parameters: Parameters) -> Secur
 
 
 def gram(mpc: Any, inputs: Sequence[Secure], parameters: Parameters) -> Secure:
-    """Inner products between columns of different parties, after numbers that parties computed alone.
+    """Inner products between columns of different parties, after numbers that each party computed alone.
 
-    Parameters: `records`, and for every party how many `columns` and `local` numbers it has; `scale`, a factor of the
-    products. A party's input is its local numbers, then its columns one after the other. The result is all local
+    Parameters: `records`; for each party the number of its `columns` and of its `local` numbers; `scale`, a factor of
+    the products. A party's input is its local numbers, then its columns one after the other. The result is all local
     numbers, party by party, then for every two parties i < j all columns of i times all of j, row by row.
-    Products are of shares, on the spot; only their sums are reshared, all at once.
+    Shares are multiplied locally; only the sums of products are reshared, all at once.
     """
     shape = GramShape(parameters)
     kind = next(type(each) for each in inputs if each is not None)
@@ -88,7 +87,7 @@ def gram(mpc: Any, inputs: Sequence[Secure], parameters: Parameters) -> Secure:
 
 
 class GramShape:
-    """Lengths that belong to parameters of `gram`, which are checked here.
+    """The lengths that follow from parameters of `gram`, which are checked here.
 
     >>> shape = GramShape({"records": 10, "columns": [1, 2, 0], "local": [3, 0, 0], "scale": 1})
     >>> shape.sizes, shape.dimension
@@ -104,7 +103,7 @@ class GramShape:
         except (KeyError, TypeError, ValueError):
             good = False
         if not good:
-            rule = "must have records, columns, local and scale, the middle two one a party"
+            rule = "must have records, columns, local and scale; columns and local need one number per party"
             raise InputError("parameters", dict(parameters), rule, "see tpmdp.engines.mpyc.functions.gram")
         self.pairs = sum(a * b for a, b in combinations(self.columns, 2))
         if not self.pairs:
@@ -113,17 +112,17 @@ class GramShape:
 
     @property
     def sizes(self) -> list[int]:
-        """How many numbers each party gives."""
+        """How many numbers each party contributes."""
         return [local + columns * self.records for local, columns in zip(self.local, self.columns, strict=True)]
 
     @property
     def dimension(self) -> int:
-        """How many numbers come out."""
+        """How many numbers the result has."""
         return sum(self.local) + self.pairs
 
 
 def _present(inputs: Sequence[Secure]) -> list[Secure]:
-    """The inputs there are; adding or comparing needs them all of one length."""
+    """The inputs that are present; adding or comparing needs them all of one length."""
     present = [each for each in inputs if each is not None]
     lengths = sorted({each.shape[0] for each in present})
     if len(lengths) != 1:

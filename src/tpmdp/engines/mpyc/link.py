@@ -1,6 +1,7 @@
-"""A connection to one party, which takes the place of MPyC's own: sealed records, limits, and an end that is noticed.
+"""A connection to one party, in place of MPyC's own: sealed records, limits, and an end that is noticed.
 
-MPyC's messages are labelled with its program counter. One that comes before MPyC asks for it is kept, within a limit.
+MPyC's messages are labelled with its program counter. A message that comes before MPyC asks for it is stored, within a
+limit.
 """
 
 from __future__ import annotations
@@ -26,28 +27,28 @@ from tpmdp.engines.mpyc.record import (
 from tpmdp.errors import TpmdpError
 
 _FRAME: Final = struct.Struct(">BqI")  # kind, program counter, length
-_KEEPING: Final = 200  # bytes that keeping a message costs beyond its content
+_STORING: Final = 200  # bytes that storing a message costs beyond its content
 _CLOSE_S: Final = 1.0
 _NAMED: Final = 20  # parties in one message
 
 
-class Kind(IntEnum):
-    """What a message is."""
+class LinkKind(IntEnum):
+    """What a message on a link is."""
 
     DATA = 1  # of MPyC
     DONE = 2  # I am a receiver and have the result
     BYE = 3  # I have sent all that I will ever send
-    ABORT = 4  # I give up. Body: a reason, then the indices of those I lost or waited for
+    ABORT = 4  # I give up. Body: a reason, then the indices of the parties I lost or waited for
     READY = 5  # I hold a share of the result, and have shown it to nobody
 
 
 class Reason(IntEnum):
     """Why a party gives up."""
 
-    ERROR = 0  # of its own
+    ERROR = 0  # its own
     LOSS = 1
     DEADLINE = 2
-    TOLD = 3  # an error of another, who said so; its own word to others may come later than ours
+    REPORTED = 3  # an error that another party reported; its own message to others may come later than ours
 
 
 class Link:
@@ -59,10 +60,10 @@ class Link:
         name: Callable[[int], str],
         streams: tuple[asyncio.StreamReader, asyncio.StreamWriter],
         keys: tuple[Seal, Open],
-        kept_max: int,
+        stored_max: int,
         on_loss: Callable[[Link, TpmdpError], None],
     ) -> None:
-        self.peer, self._name, self._on_loss, self._kept_max = peer, name, on_loss, kept_max
+        self.peer, self._name, self._on_loss, self._stored_max = peer, name, on_loss, stored_max
         self._reader, self._writer = streams
         self._seal, self._open = keys
         self.nbytes_sent = 0
@@ -70,11 +71,11 @@ class Link:
         self.ready: asyncio.Future[None] = loop.create_future()
         self.done: asyncio.Future[None] = loop.create_future()
         self.bye: asyncio.Future[None] = loop.create_future()
-        self._kept: dict[int, bytes] = {}
-        self._kept_bytes = 0
+        self._stored: dict[int, bytes] = {}
+        self._stored_bytes = 0
         self._awaited: dict[int, asyncio.Future[bytes]] = {}
         self._stream = bytearray()
-        self.silent = True  # nothing came yet, not even a part of a record
+        self.silent = True  # nothing has come yet, not even a part of a record
         self._task = loop.create_task(self._read())
 
     def __repr__(self) -> str:
@@ -82,44 +83,44 @@ class Link:
 
     @property
     def waiting(self) -> bool:
-        """Whether something this party should have sent is missing."""
+        """Whether MPyC waits for a message of this party."""
         return any(not future.done() for future in self._awaited.values())
 
     def send(self, pc: int, payload: bytes) -> None:
         """Send a message of MPyC."""
-        self._put(Kind.DATA, pc, payload)
+        self._put(LinkKind.DATA, pc, payload)
 
     def receive(self, pc: int) -> bytes | asyncio.Future[bytes]:
         """The message of this program counter, or a promise of it."""
-        payload = self._kept.pop(pc, None)
+        payload = self._stored.pop(pc, None)
         if payload is not None:
-            self._kept_bytes -= len(payload) + _KEEPING
+            self._stored_bytes -= len(payload) + _STORING
             return payload
         self._awaited[pc] = asyncio.get_running_loop().create_future()
         if self.bye.done():
             self._lose(RecordError("left too early"))
         return self._awaited[pc]
 
-    def tell(self, kind: Kind, body: bytes = b"") -> None:
-        """Send a message of our own."""
+    def tell(self, kind: LinkKind, body: bytes = b"") -> None:
+        """Send a message that is not MPyC's."""
         self._put(kind, 0, body)
 
     def abort(self, error: TpmdpError) -> None:
-        """Tell the party that we give up, and because of whom; it may be gone."""
+        """Tell the party that we give up, and because of which party; it may be gone."""
         reason = Reason.ERROR
         who: tuple[int, ...] = ()
         if isinstance(error, LateError):
             reason, who = Reason.DEADLINE, error.missing
         elif isinstance(error, MpycError) and error.culprit is not None:
-            reason, who = Reason.TOLD if error.told else Reason.LOSS, (error.culprit,)
+            reason, who = Reason.REPORTED if error.reported else Reason.LOSS, (error.culprit,)
         body = bytes([reason]) + b"".join(index.to_bytes(4, "big") for index in who)
         with suppress(OSError, RuntimeError):
-            self.tell(Kind.ABORT, body)
+            self.tell(LinkKind.ABORT, body)
 
     async def close(self) -> None:
-        """Close when all is sent; not later than in a few seconds.
+        """Close when all is sent, within a few seconds.
 
-        Closing with something unread resets the connection, and our last words would be lost: read to the end first.
+        Closing with something unread resets the connection, and our last messages would be lost: read to the end first.
         """
         with suppress(OSError, TimeoutError):
             async with asyncio.timeout(_CLOSE_S):
@@ -131,12 +132,12 @@ class Link:
         self.drop()
 
     def drop(self) -> None:
-        """Close at once, without a word."""
+        """Close at once, without a message."""
         self._task.cancel()
         self._writer.transport.abort()
 
-    def _put(self, kind: Kind, pc: int, payload: bytes) -> None:
-        if len(payload) > min(self._kept_max, 0xFFFFFFFF):
+    def _put(self, kind: LinkKind, pc: int, payload: bytes) -> None:
+        if len(payload) > min(self._stored_max, 0xFFFFFFFF):
             raise MpycError("the function sends longer messages than the engine allows: use shorter vectors")
         content = _FRAME.pack(kind, pc, len(payload)) + payload
         for start in range(0, len(content), RECORD_MAX):
@@ -145,7 +146,7 @@ class Link:
             self._writer.write(record)
 
     async def _read(self) -> None:
-        """Read until the party says goodbye, goes, or misbehaves."""
+        """Read until the party says goodbye, disconnects, or misbehaves."""
         try:
             while True:
                 sealed = await read_record(self._reader)
@@ -160,11 +161,11 @@ class Link:
                 self.bye.set_result(None)
 
     def _take(self) -> None:
-        """Hand over the messages that are complete."""
+        """Handle the messages that are complete."""
         start = 0
         while len(self._stream) - start >= _FRAME.size:
             kind, pc, length = _FRAME.unpack_from(self._stream, start)
-            if length > self._kept_max:
+            if length > self._stored_max:
                 raise RecordError("sent a message longer than the function needs")
             end = start + _FRAME.size + length
             if len(self._stream) < end:
@@ -176,17 +177,17 @@ class Link:
     def _message(self, kind: int, pc: int, payload: bytes) -> None:
         if self.bye.done():
             raise RecordError("went on after its goodbye")
-        if kind == Kind.DATA:
+        if kind == LinkKind.DATA:
             self._data(pc, payload)
-        elif kind == Kind.READY and not payload and not self.ready.done():
+        elif kind == LinkKind.READY and not payload and not self.ready.done():
             self.ready.set_result(None)
-        elif kind == Kind.DONE and not payload and not self.done.done():
+        elif kind == LinkKind.DONE and not payload and not self.done.done():
             self.done.set_result(None)
-        elif kind == Kind.BYE and not payload:
+        elif kind == LinkKind.BYE and not payload:
             self.bye.set_result(None)
             if self.waiting:
                 self._lose(RecordError("left too early"))
-        elif kind == Kind.ABORT and len(payload) % 4 == 1 and payload[0] in list(Reason):
+        elif kind == LinkKind.ABORT and len(payload) % 4 == 1 and payload[0] in list(Reason):
             self._aborted(Reason(payload[0]), struct.unpack(f">{len(payload) // 4}I", payload[1:]))
         else:
             raise RecordError("sent a message that is not of this protocol")
@@ -197,11 +198,11 @@ class Link:
             if not future.done():
                 future.set_result(payload)
             return
-        if pc in self._kept:
+        if pc in self._stored:
             raise RecordError("sent a message twice")
-        self._kept[pc] = payload
-        self._kept_bytes += len(payload) + _KEEPING
-        if self._kept_bytes > self._kept_max:
+        self._stored[pc] = payload
+        self._stored_bytes += len(payload) + _STORING
+        if self._stored_bytes > self._stored_max:
             raise RecordError("sent more than the function needs")
 
     def _aborted(self, reason: Reason, who: tuple[int, ...]) -> None:
@@ -216,9 +217,9 @@ class Link:
         elif reason == Reason.LOSS and who:
             self._on_loss(self, MpycError(f"{name} ended the session because it lost {names}: run again", who[0]))
         else:
-            culprit = who[0] if reason == Reason.TOLD and who else self.peer
+            culprit = who[0] if reason == Reason.REPORTED and who else self.peer
             text = f"{self._name(culprit)} ended the session because of an error on its side: ask it"
-            self._on_loss(self, MpycError(text, culprit, told=True))
+            self._on_loss(self, MpycError(text, culprit, reported=True))
 
     def _lose(self, error: Exception) -> None:
         name = self._name(self.peer)
@@ -227,8 +228,8 @@ class Link:
 
 
 async def read_record(reader: asyncio.StreamReader, length: int | None = None) -> bytes:
-    """The next record, still sealed; of just this length of content if one is given."""
-    found = record_length(await reader.readexactly(LENGTH_BYTES))
-    if length is not None and found != length + TAG_BYTES:
+    """The next record, still sealed; with exactly `length` bytes of content if given."""
+    size = record_length(await reader.readexactly(LENGTH_BYTES))
+    if length is not None and size != length + TAG_BYTES:
         raise RecordError("sent a record of a length that is not allowed")
-    return await reader.readexactly(found)
+    return await reader.readexactly(size)

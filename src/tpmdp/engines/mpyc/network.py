@@ -1,7 +1,7 @@
-"""Everybody connected with everybody: parties of a lower index dial those of a higher one, until the deadline.
+"""Links between all parties: each dials the parties with a higher index, until the deadline.
 
-Whoever does not prove within seconds to be a missing party of this very session is dropped, and the true one may come.
-A link counts when both sides know of it: the side that dials waits for a sealed confirmation, and else dials again.
+A connection that does not prove within seconds to be a missing party of this session is dropped, so the true party can
+come. A link counts when both sides know of it: the side that dials waits for a sealed confirmation, or dials again.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from tpmdp.protocol.terms import Terms
 
 Address = tuple[str, int]
 HANDSHAKE_S: Final = 5.0
-SILENT_MAX: Final = 256  # connections that have not yet said which missing party they are
-CLAIMS_MAX: Final = 256  # those that have, and did not prove it yet: an equal part for every missing party
+SILENT_MAX: Final = 256  # connections that have not yet claimed to be a party
+CLAIMS_MAX: Final = 256  # connections with an unproved claim: an equal part for every missing party
 _CLAIMS_MIN: Final = 8
-_BATCH: Final = 32  # taken at once: few, so that one is heard before many others come
+_BATCH: Final = 32  # accepted at once: few, so that each is heard before many others come
 _BACKLOG: Final = 256
 _PAUSE_S: Final = (0.05, 1.0)  # between tries: first, longest
 _EVERYWHERE: Final = ("", "0.0.0.0", "::")  # noqa: S104
@@ -54,35 +54,35 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         family = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family)
-    except (OSError, OverflowError, UnicodeError) as error:  # the last: no name that the Internet has
+    except (OSError, OverflowError, UnicodeError) as error:  # the last: not a name that a host can have
         reason = getattr(error, "strerror", None) or "not an address"
         raise InputError("address", f"{host}:{port}", f"cannot be listened on ({reason})", "choose another") from None
 
 
 def check_addresses(addresses: Sequence[Address], count: int) -> None:
-    """Refuse addresses that nobody can dial.
+    """Refuse addresses that cannot be dialled.
 
     >>> check_addresses([("127.0.0.1", 7001)] * 3, 3)
     """
     if len(addresses) != count:
-        raise InputError("addresses", len(addresses), f"must be {count}, one a party", "give every party's address")
+        raise InputError("addresses", len(addresses), f"must be {count}, one per party", "give every party's address")
     for host, port in addresses:
         if host in _EVERYWHERE or not 0 <= port <= 65535:
-            raise InputError("address", f"{host}:{port}", "must be a host and a port", "give one others can dial")
+            raise InputError("address", f"{host}:{port}", "must be a host and a port", "give one that others can dial")
 
 
 class _Crowd:
-    """Connections that have not proved who they are, by the party they claim to be (None: they said nothing yet).
+    """Connections that have not proved who they are, by the party they claim to be (None: no claim yet).
 
-    Strangers crowd out strangers: whoever claims a missing party has slots of its own, and where there are too many,
-    one goes by chance from the address that holds most. So a flood, however fast, only makes a true party try again.
+    Strangers crowd out strangers: each claim has its own slots, and when there are too many connections, a random one
+    from the address with the most is dropped. So a flood, however fast, only makes a true party try again.
     """
 
     def __init__(self) -> None:
         self._claims: dict[asyncio.StreamWriter, int | None] = {}
 
     def put(self, writer: asyncio.StreamWriter, claim: int | None, most: int) -> None:
-        """Keep it under this claim, with so many at most."""
+        """Hold a connection under this claim, with at most `most` of them."""
         self._claims[writer] = claim
         rivals = [each for each, other in self._claims.items() if other == claim]
         if len(rivals) > most:
@@ -93,11 +93,11 @@ class _Crowd:
             victim.transport.abort()
 
     def forget(self, writer: asyncio.StreamWriter) -> None:
-        """It proved who it is, or is gone."""
+        """Forget a connection that proved who it is, or is gone."""
         self._claims.pop(writer, None)
 
     def close(self) -> None:
-        """Send all away."""
+        """Drop all connections."""
         for writer in list(self._claims):
             writer.transport.abort()
 
@@ -117,34 +117,34 @@ class Network:
         index: int,
         identity: Ed25519PrivateKey,
         work: bytes,
-        kept_max: int,
+        stored_max: int,
         on_loss: Callable[[TpmdpError], None],
     ) -> None:
         self._terms, self._index, self._identity = terms, index, identity
-        self._work, self._kept_max, self._on_loss = work, kept_max, on_loss
+        self._work, self._stored_max, self._on_loss = work, stored_max, on_loss
         self.links: dict[int, Link] = {}
-        self._notes: dict[int, str] = {}  # why whoever came for a party was dropped
+        self._notes: dict[int, str] = {}  # why the last connection for a party was dropped
         self._crowd = _Crowd()
         self._closed = False
         self._all_here = asyncio.Event()
         self._handshake_bytes = 0
 
     def name(self, party: int) -> str:
-        """A party's name; other parties may tell us any number."""
+        """A party's name; other parties may send any number."""
         return self._terms.spec.name(party) if party < self._terms.count else "somebody"
 
     @property
     def missing(self) -> list[int]:
-        """Who is not connected."""
+        """Parties that are not connected."""
         return [party for party in range(self._terms.count) if party != self._index and party not in self.links]
 
     @property
     def bytes_sent(self) -> int:
-        """All we sent, refused connections included."""
+        """All bytes we sent, also on refused connections."""
         return self._handshake_bytes + sum(link.nbytes_sent for link in self.links.values())
 
     async def connect(self, addresses: Sequence[Address], listener: socket.socket | None, deadline: float) -> None:
-        """Until everybody is here; the deadline names who is not."""
+        """Connect to all parties; at the deadline, the error names those that are missing."""
         server = None if listener is None else await self._serve(listener)
         above = range(self._index + 1, self._terms.count)
         dials = [asyncio.create_task(self._dial(peer, addresses[peer])) for peer in above]
@@ -175,7 +175,7 @@ class Network:
         return f"the deadline passed while waiting for {who}: {hint}; check addresses and that all have started"
 
     async def _dial(self, peer: int, address: Address) -> None:
-        """Try until it is the true party that answers; and again if it is lost before all are here."""
+        """Try until the true party answers, and again if it is lost before all are connected."""
         pause = _PAUSE_S[0]
         while True:
             if peer in self.missing:
@@ -189,7 +189,7 @@ class Network:
             pause = min(2 * pause, _PAUSE_S[1])
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Somebody dialled us; before its proof we believe nothing."""
+        """Handle an incoming connection; before its proof nothing is believed."""
         if self._closed:
             writer.transport.abort()
             return
@@ -201,7 +201,7 @@ class Network:
             self._crowd.forget(writer)
 
     async def _prove(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: int | None) -> None:
-        """The exchange, which ends in a link or a closed connection."""
+        """Run the exchange, which ends in a link or a closed connection."""
         try:
             async with asyncio.timeout(HANDSHAKE_S):
                 peer, keys = await (
@@ -212,12 +212,14 @@ class Network:
             writer.transport.abort()
             raise
         self._crowd.forget(writer)
-        self.links[peer] = Link(peer, self.name, (reader, writer), keys, self._kept_max, self._lost)
+        self.links[peer] = Link(
+            peer, self.name, (reader, writer), keys=keys, stored_max=self._stored_max, on_loss=self._lost
+        )
         if not self.missing:
             self._all_here.set()
 
     def _lost(self, link: Link, error: TpmdpError) -> None:
-        """A link that broke before anything came of it, while others are missing too, is as good as never made."""
+        """A link that broke before anything came, while others are missing too, counts as never made."""
         if link.silent and not self._all_here.is_set():
             self.links.pop(link.peer, None)
             link.drop()
@@ -255,7 +257,9 @@ class Network:
             self._refuse_twice(peer)
             if writer.is_closing():
                 raise RecordError("was crowded out")
-            self._write(writer, seal.record(CONFIRMATION))  # the link is made without another wait: nothing can undo it
+            self._write(
+                writer, seal.record(CONFIRMATION)
+            )  # the link is made without another wait, so nothing can undo it
         except RecordError as error:
             self._note(peer, error)
             raise
@@ -268,7 +272,7 @@ class Network:
     def _exchange(self, peer: int, dials: bool) -> Exchange:
         terms = self._terms
         pair = (self._index, peer)
-        return Exchange.fresh(self._identity, terms.session, terms.plan_hash, self._work, pair, dials)
+        return Exchange.fresh(self._identity, terms.session, terms.plan_hash, work=self._work, pair=pair, dials=dials)
 
     def _write(self, writer: asyncio.StreamWriter, data: bytes) -> None:
         self._handshake_bytes += len(data)

@@ -1,7 +1,7 @@
 """The bytes between two parties: a signed key exchange, then sealed records that nobody can forge, replay or drop.
 
-Either side says hello with a fresh X25519 key. Then each proves its identity: its first record, under the new keys, is
-its Ed25519 signature of both hellos, so an old hello or proof is worthless and nobody can pass for another number.
+Each side says hello with a fresh X25519 key. Then each proves its identity: its first record, under the new keys, is
+its Ed25519 signature of both hellos. So an old hello or proof is worthless, and no party can pass for another.
 Last, the side that answers confirms: only then does the side that dials count the link as made.
 """
 
@@ -35,16 +35,16 @@ HELLO_BYTES: Final = _HELLO.size
 class MpycError(TpmdpError):
     """A session ended: a party was lost, misbehaved or failed.
 
-    `culprit` is its index, if known; `told` says that it ended the session itself, because of an error of its own.
+    `culprit` is its index, if known; `reported` says that it ended the session itself, because of its own error.
     """
 
-    def __init__(self, message: str, culprit: int | None = None, *, told: bool = False) -> None:
+    def __init__(self, message: str, culprit: int | None = None, *, reported: bool = False) -> None:
         super().__init__(message)
-        self.culprit, self.told = culprit, told
+        self.culprit, self.reported = culprit, reported
 
 
 class LateError(DeadlineError):
-    """The deadline passed; `missing` are the indices of those we waited for."""
+    """The deadline passed; `missing` are the indices of the parties we waited for."""
 
     def __init__(self, message: str, missing: tuple[int, ...] = ()) -> None:
         super().__init__(message)
@@ -52,12 +52,15 @@ class LateError(DeadlineError):
 
 
 class RecordError(TpmdpError):
-    """Bytes that are not what a party of this session sends next."""
+    """Bytes that a party of this session would not send next."""
 
 
 @dataclass(frozen=True)
 class Hello:
-    """Who speaks to whom in which session, and a fresh key. `work` is the hash of what is computed, and how."""
+    """The first message of each side: who speaks to whom in which session, and a fresh key.
+
+    `work` is the digest of the job.
+    """
 
     session: bytes
     plan_hash: bytes
@@ -67,9 +70,9 @@ class Hello:
     key: bytes
 
     def encode(self) -> bytes:
-        """Its only encoding.
+        """The only encoding.
 
-        >>> hello = Hello(bytes(32), bytes(32), bytes(32), 0, 1, bytes(32))
+        >>> hello = Hello(bytes(32), bytes(32), bytes(32), sender=0, recipient=1, key=bytes(32))
         >>> decode_hello(hello.encode()) == hello
         True
         """
@@ -84,7 +87,7 @@ def decode_hello(data: bytes) -> Hello:
 
 
 class Seal:
-    """Makes the records of one direction; the counter is the nonce, so records cannot be reordered."""
+    """Seals the records of one direction; the counter is the nonce, so records cannot be reordered."""
 
     def __init__(self, key: bytes) -> None:
         self._cipher, self._count = AESGCM(key), 0
@@ -108,7 +111,7 @@ class Open:
         self._cipher, self._count = AESGCM(key), 0
 
     def content(self, sealed: bytes) -> bytes:
-        """The content of the next record, which must be the very one that was sealed next; see `Seal.record`."""
+        """The content of the next record, which must be the one that was sealed next; see `Seal.record`."""
         length = len(sealed).to_bytes(LENGTH_BYTES, "big")
         try:
             content = self._cipher.decrypt(self._count.to_bytes(12, "big"), sealed, length)
@@ -147,13 +150,14 @@ class Exchange:
         pair: tuple[int, int],
         dials: bool,
     ) -> Exchange:
-        """With a new key, for one connection from the first of the pair to the second."""
+        """An exchange with a new key, for one connection between the pair: our index first."""
         ephemeral = X25519PrivateKey.generate()
-        hello = Hello(session, plan_hash, work, *pair, ephemeral.public_key().public_bytes_raw())
-        return cls(identity, hello, ephemeral, dials)
+        key = ephemeral.public_key().public_bytes_raw()
+        hello = Hello(session, plan_hash, work, sender=pair[0], recipient=pair[1], key=key)
+        return cls(identity, hello, ephemeral, dials=dials)
 
     def keys(self, other: Hello) -> tuple[Seal, Open]:
-        """Both directions, once the other side has said hello."""
+        """The keys of both directions, once the other side has said hello."""
         self._check(other)
         pair = (self.hello, other) if self._dials else (other, self.hello)
         self._transcript = hashlib.sha256(_DOMAIN + b"".join(hello.encode() for hello in pair)).digest()
@@ -161,7 +165,7 @@ class Exchange:
             secret = self._ephemeral.exchange(X25519PublicKey.from_public_bytes(other.key))
         except ValueError:  # a key of low order
             raise RecordError("sent a key that is not usable") from None
-        derived = HKDF(hashes.SHA256(), 64, self._transcript, _DOMAIN + b"keys").derive(secret)
+        derived = HKDF(hashes.SHA256(), 64, salt=self._transcript, info=_DOMAIN + b"keys").derive(secret)
         ours, theirs = (derived[:32], derived[32:]) if self._dials else (derived[32:], derived[:32])
         return Seal(ours), Open(theirs)
 
@@ -181,7 +185,7 @@ class Exchange:
         return self._identity.sign(self._signed(self._dials))
 
     def verify(self, proof: bytes, public_key: bytes) -> None:
-        """Refuse whoever does not hold the identity that belongs to the number."""
+        """Refuse a side that does not hold the private key of its party."""
         try:
             Ed25519PublicKey.from_public_bytes(public_key).verify(proof, self._signed(not self._dials))
         except (InvalidSignature, ValueError):

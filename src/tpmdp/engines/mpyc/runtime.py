@@ -1,13 +1,13 @@
 """MPyC in this process: one party of one session, on our links, without pickles, and with openings that hide.
 
-MPyC is global, so a process runs one session. Importing it parses the command line, sets the environment and the
-logging of the process; all that is undone here. Three things of it are replaced because they are not safe:
+MPyC is global, so a process runs one session. Importing it parses the command line and changes the environment and the
+logging of the process; all that is undone here. Three parts of it are replaced because they are not safe:
 
-- it pickles; here its arrays travel as raw bytes (its own mode for mixed platforms), and touching pickle is an error;
-- it opens products of two sharings as they are (degree 2t, in every comparison): whoever sees such a polynomial can
-  factor it, and with its own share learns the factors, thus the secrets. Here every product is reshared before it is
-  opened; tests/engines/mpyc_leak.py is the attack;
-- a computation that fails stops the event loop, or waits for ever; here the session ends and says why.
+- MPyC pickles. Here its arrays travel as raw bytes (its own mode for mixed platforms), and using pickle is an error.
+- MPyC opens products of two sharings as they are (degree 2t, in every comparison). A party that sees such a polynomial
+  can factor it and, with its own share, learn the factors and so the secrets. Here every product is reshared before it
+  is opened; tests/engines/mpyc_leak.py is the attack.
+- A computation that fails stops the event loop, or waits without end. Here the session ends and says why.
 """
 
 from __future__ import annotations
@@ -30,13 +30,16 @@ from tpmdp.engines.mpyc.record import MpycError
 from tpmdp.errors import InputError, MissingDependencyError, TpmdpError
 
 _ARGUMENTS: Final = ["tpmdp", "--no-log", "--no-prss", "--no-uvloop", "--mix32-64bit"]
-_VERSIONS: Final = ("0.11", "0.11.0")  # whose inside is known; what is replaced below is not the same in others
+_VERSIONS: Final = (
+    "0.11",
+    "0.11.0",
+)  # the versions whose private parts are known: others differ in what is replaced below
 _GLOBALS: Final = ("sectypes", "asyncoro", "mpctools", "seclists", "secpols", "secgroups", "random", "statistics")
 Fail = Callable[[TpmdpError], None]
 
 
 class _Forbidden:
-    """Stands in for what must never be used."""
+    """Stands in for a function or module that must never be used."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -57,7 +60,7 @@ class _Quiet:
 
 @contextmanager
 def _guarded() -> Iterator[None]:
-    """Arguments, environment and logging as MPyC may see them, and afterwards as they were."""
+    """Arguments, environment and logging as MPyC may see them; restored afterwards."""
     root, arguments, environment = logging.getLogger(), sys.argv, dict(os.environ)
     handlers, level = list(root.handlers), root.level
     sys.argv = list(_ARGUMENTS)
@@ -75,31 +78,31 @@ def _guarded() -> Iterator[None]:
 
 
 def require_mpyc() -> str:
-    """The version of MPyC, without importing it; refuse if it is not installed, or is not the one that is made safe."""
+    """The version of MPyC, without importing it; refuses if it is not installed, or is another version."""
     if importlib.util.find_spec("mpyc") is None:
-        raise MissingDependencyError("mpyc", "mpyc", "for functions that are not sums")
+        raise MissingDependencyError("mpyc", "mpyc", "for functions other than sums")
     try:
         version = importlib.metadata.version("mpyc")
     except importlib.metadata.PackageNotFoundError:
         version = "unknown"
     if version not in _VERSIONS:
-        rule = "must be 0.11, because parts of its inside are replaced to be safe"
+        rule = "must be 0.11, because private parts of it are replaced to be safe"
         raise InputError("version of mpyc", version, rule, "pip install 'mpyc==0.11'")
     return version
 
 
 async def load() -> tuple[Any, Any]:
-    """MPyC and its runtime module. It takes a while, so a worker does it before it says that it is ready.
+    """MPyC and its runtime module. Importing takes a while, so a worker does it before it reports that it is ready.
 
-    A coroutine because importing MPyC asks for an event loop, and would make one of its own.
+    A coroutine, because importing MPyC asks for an event loop and would create its own.
     """
     require_mpyc()
     with _guarded():
         return importlib.import_module("mpyc"), importlib.import_module("mpyc.runtime")
 
 
-async def set_up(index: int, count: int, degree: int, sec_param: int, links: Mapping[int, Link], fail: Fail) -> Any:
-    """MPyC's runtime for this party, on these links. `fail` is told of anything that goes wrong inside."""
+async def set_up(index: int, count: int, degree: int, *, sec_param: int, links: Mapping[int, Link], fail: Fail) -> Any:
+    """MPyC's runtime for this party, on these links. `fail` is called with any error inside."""
     library, module = await load()
     options = library._get_arg_parser().parse_args([])
     options.no_prss = options.no_log = options.mix32_64bit = True
@@ -124,7 +127,7 @@ async def set_up(index: int, count: int, degree: int, sec_param: int, links: Map
 
 
 def _share_in_numpy(thresha: Any) -> None:
-    """Whole arrays at a time: MPyC's mode without pickles shares number by number, which takes thrice as long."""
+    """Share whole arrays: MPyC's mode without pickles shares number by number, which takes three times as long."""
     plain_split, plain_recombine = thresha.random_split, thresha.recombine
 
     def split(field: Any, secrets: Any, degree: int, count: int) -> Any:
@@ -155,7 +158,7 @@ def _share_in_numpy(thresha: Any) -> None:
 
 
 def _uniform(order: int, count: int) -> Any:
-    """Random numbers below the order, each closer to uniform than 2^-128, from one read of the system's generator.
+    """Random numbers below the order, each within 2^-128 of uniform, from one read of the system's generator.
 
     >>> sorted(set(_uniform(3, 1000)))
     [0, 1, 2]
@@ -167,7 +170,7 @@ def _uniform(order: int, count: int) -> Any:
 
 
 def _open_safely(runtime: Any, asyncoro: Any) -> None:
-    """Reshare before opening whatever has a higher degree than the threshold."""
+    """Reshare before opening anything with a higher degree than the threshold."""
     plain = runtime.output
 
     async def reshared(x: Any, receivers: Any, raw: bool) -> Any:
@@ -186,7 +189,7 @@ def _open_safely(runtime: Any, asyncoro: Any) -> None:
 
 
 def _read_strictly(element: Any) -> None:
-    """Shares from the network are whole numbers of the field, or an error."""
+    """Accept only shares from the network that are elements of the field."""
     plain = element.from_bytes.__func__
 
     def from_bytes(cls: Any, data: bytes) -> list[int]:
@@ -201,7 +204,7 @@ def _read_strictly(element: Any) -> None:
 
 
 def _end_loudly(runtime: Any, asyncoro: Any, fail: Fail) -> None:
-    """An error in a computation ends the session; MPyC would stop the loop or wait for ever."""
+    """An error in a computation ends the session; MPyC would stop the loop or wait without end."""
     plain = asyncoro._reconcile
 
     def reconcile(declared: Any, task: asyncio.Task[Any]) -> None:
@@ -223,7 +226,7 @@ def _end_loudly(runtime: Any, asyncoro: Any, fail: Fail) -> None:
 
 
 def described(error: BaseException) -> TpmdpError:
-    """An error of a computation for people: where it was, and nothing of the data.
+    """An error of a computation for people: where it happened, and nothing of the data.
 
     >>> print(described(ZeroDivisionError("1234 / 0")))
     the computation failed (ZeroDivisionError): check the function and its parameters

@@ -1,11 +1,12 @@
-"""One party's part of a session: connect, share input and noise, compute, open to receivers only, say goodbye.
+"""One party's side of a session: connect, share input and noise, compute, open to receivers only, say goodbye.
 
-Every wait ends at the deadline, which names who was waited for, and at once when a party is lost, which names it.
+Every wait ends at the deadline, or at once when a party is lost; the error names the party.
 
-A result is opened once. Noise is drawn once a session, so whoever could open two results of different inputs would see
-their difference without noise. Therefore all tell each other that they are READY before any share of the result leaves,
-and whoever started us notes durably that we open before we do: until then a session can be run again, afterwards never.
-All n parties take part in every run, so one party that has opened is enough to prevent a second opening by others.
+A result is opened once. Noise is drawn once per session, so a party that could open two results of different inputs
+would see their difference without noise. Therefore all parties tell each other that they are READY before any share of
+the result leaves, and the starter of this process notes the opening durably before it happens: until then a session can
+be run again, afterwards never. All n parties take part in every run, so one party that has opened is enough to prevent
+a second opening by others.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tpmdp._util.arrays import IntArray
 from tpmdp._util.clock import now_s
 from tpmdp.engines.mpyc.functions import Parameters
-from tpmdp.engines.mpyc.job import Job
-from tpmdp.engines.mpyc.link import Kind
+from tpmdp.engines.mpyc.job import MpycJob
+from tpmdp.engines.mpyc.link import LinkKind
 from tpmdp.engines.mpyc.network import Address, Network, check_addresses, listen
 from tpmdp.engines.mpyc.record import LateError, MpycError
 from tpmdp.engines.mpyc.runtime import described, set_up
@@ -32,19 +33,19 @@ from tpmdp.errors import InputError, TpmdpError
 from tpmdp.protocol.party import check_identity
 from tpmdp.protocol.terms import Terms
 
-_LINGER_S: Final = 5.0  # for others to finish, once we have all we wanted
+_LINGER_S: Final = 5.0  # for others to finish, once we have all we need
 _TICK_S: Final = 0.002
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Starter:
-    """Whoever started us, who has a say at two moments."""
+    """The process that started us; it decides at two moments."""
 
     opening: Callable[[], Awaitable[None]]
-    """All are ready, and no share of the result has left: returns when it is noted for ever that it will."""
+    """All are ready, and no share of the result has left: returns when the opening is noted durably."""
     result: Callable[[IntArray | None, int], Awaitable[None]]
-    """Result, or None with a receipt, and bytes sent: returns when that is kept, and others may hear of it."""
+    """Result (None with a receipt) and bytes sent: returns when that is stored, and others may learn of it."""
 
 
 async def run_party(
@@ -62,46 +63,52 @@ async def run_party(
     *,
     listener: socket.socket | None = None,
 ) -> None:
-    """Take part, and hand the result, or None for a party that gets a receipt, to the starter. Once a process.
+    """Take part, and give the starter the result, or None with a receipt. Runs once per process.
 
-    `deadline` is a time of `clock.now_s`. Without a `listener` we listen on our own address. Without `noise`
-    the values have it inside, as vectors of a sum do.
+    `deadline` is a time of `clock.now_s`. Without a `listener` we listen on our address. Without `noise` the values
+    already contain it, as vectors of a sum do.
     """
-    job = Job.of(terms, function, parameters, sizes, noise is not None)
+    job = MpycJob.of(terms, function, parameters, sizes=sizes, noise_apart=noise is not None)
     job.check(index, values, noise)
     check_addresses(addresses, terms.count)
     check_identity(terms, index, identity)
     if listener is None and index > 0:
         listener = listen(*addresses[index])
-    session = _Session(job, index, identity, deadline, starter)
-    await session.run(addresses, listener, values, noise)
+    session = _Session(job, index, identity, deadline=deadline, starter=starter)
+    await session.run(addresses, listener, values=values, noise=noise)
 
 
 class _Session:
     """The state of `run_party`."""
 
-    def __init__(self, job: Job, index: int, identity: Ed25519PrivateKey, deadline: float, starter: Starter) -> None:
+    def __init__(
+        self, job: MpycJob, index: int, identity: Ed25519PrivateKey, deadline: float, starter: Starter
+    ) -> None:
         self._job, self._index, self._deadline, self._starter = job, index, deadline, starter
         self._trouble: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._network = Network(job.terms, index, identity, job.digest(), job.kept_max, self._fail)
+        self._network = Network(
+            job.terms, index, identity, work=job.digest(), stored_max=job.stored_max, on_loss=self._fail
+        )
         self._receivers: list[int] = np.flatnonzero(job.terms.spec.receivers).tolist()
 
     def _fail(self, error: TpmdpError) -> None:
-        """The first trouble is the one that is told."""
+        """Note an error; only the first counts."""
         if not self._trouble.done():
             self._trouble.set_exception(error)
 
     async def run(
         self, addresses: Sequence[Address], listener: socket.socket | None, values: IntArray, noise: IntArray | None
     ) -> None:
-        """All steps; whatever happens, the links are closed in the end and others are told of an error."""
+        """All steps. In any case the links are closed at the end, and the others learn of an error."""
         network = self._network
         try:
             await self._until(network.connect(addresses, listener, self._deadline), lambda: network.missing)
             mpc, shared = await self._until(self._compute(values, noise), self._waited_for)
             await self._until(self._all_ready(), lambda: self._silent("ready"))
             result = await self._open_once(mpc, shared)
-            await self._starter.result(result, network.bytes_sent)  # whoever is lost by now, we have what we wanted
+            await self._starter.result(
+                result, network.bytes_sent
+            )  # we have what we need, even if a party is lost by now
             await self._say_goodbye()
         except TpmdpError as error:
             for link in network.links.values():
@@ -109,14 +116,14 @@ class _Session:
             raise
         finally:
             if not self._trouble.cancel():
-                self._trouble.exception()  # it was told, or came when nobody needed the party any more
+                self._trouble.exception()  # it was raised, or came when the party was no longer needed
             await asyncio.gather(*(link.close() for link in network.links.values()))
 
     def _waited_for(self) -> list[int]:
         return [peer for peer, link in self._network.links.items() if link.waiting]
 
     def _silent(self, word: str, among: Iterable[int] | None = None) -> list[int]:
-        """Who has not said it."""
+        """The parties that have not sent this message."""
         links = self._network.links
         peers = links if among is None else [peer for peer in among if peer in links]
         return [peer for peer in peers if not getattr(links[peer], word).done()]
@@ -124,7 +131,7 @@ class _Session:
     async def _until(self, work: Awaitable[T], waited_for: Callable[[], Iterable[int]], patience_s: float = 0.0) -> T:
         """The work's result, unless a party is lost or the deadline comes first.
 
-        With patience a loss is no reason yet: what we wait for may be on its way from others.
+        With patience, a loss does not end the wait at once: what we wait for may be on its way from others.
         """
         task = asyncio.ensure_future(work)
         left = max(0.0, self._deadline - now_s())
@@ -147,9 +154,16 @@ class _Session:
                     await task
 
     async def _compute(self, values: IntArray, noise: IntArray | None) -> tuple[Any, Any]:
-        """MPyC's runtime, and the result as shares, of which we hold ours."""
+        """MPyC's runtime, and our share of the result."""
         job = self._job
-        mpc = await set_up(self._index, job.terms.count, job.degree, job.sec_param, self._network.links, self._fail)
+        mpc = await set_up(
+            self._index,
+            job.terms.count,
+            job.degree,
+            sec_param=job.sec_param,
+            links=self._network.links,
+            fail=self._fail,
+        )
         try:
             inputs, noises = self._share(mpc, values, noise)
             result = job.load()(mpc, inputs, job.parameters)
@@ -168,11 +182,11 @@ class _Session:
     async def _all_ready(self) -> None:
         links = self._network.links.values()
         for link in links:
-            link.tell(Kind.READY)
+            link.tell(LinkKind.READY)
         await asyncio.wait({link.ready for link in links})
 
     async def _open_once(self, mpc: Any, shared: Any) -> IntArray | None:
-        """The opening; once the starter hears of it, what goes wrong cannot be mended by running again."""
+        """Open the result; once the starter has noted it, running again cannot repair an error."""
         receives = self._index in self._receivers
         try:
             await self._until(self._starter.opening(), lambda: (), _LINGER_S)
@@ -188,10 +202,10 @@ class _Session:
             text = f"{what}, after the result was opened: {remedy}"
             if isinstance(error, LateError):
                 raise LateError(text, error.missing) from None
-            raise MpycError(text, getattr(error, "culprit", None), told=getattr(error, "told", False)) from None
+            raise MpycError(text, getattr(error, "culprit", None), reported=getattr(error, "reported", False)) from None
 
     async def _output(self, mpc: Any, shared: Any) -> Any:
-        """Our share to the receivers, and what they make of all shares."""
+        """Send our share to the receivers; the opened result at a receiver."""
         try:
             opened = await mpc.output(shared, receivers=self._receivers)
         except TpmdpError:
@@ -206,7 +220,7 @@ class _Session:
         return self._in_range(await self._output(mpc, shared))
 
     async def _send_ours(self, mpc: Any, shared: Any) -> None:
-        """The word of any receiver is our receipt."""
+        """Send our share, and wait for the confirmation of any receiver, which is our receipt."""
         await self._output(mpc, shared)
         links = self._network.links
         confirmations = {links[peer].done for peer in self._receivers if peer in links}
@@ -216,7 +230,7 @@ class _Session:
         return self._silent("done", self._receivers)
 
     def _share(self, mpc: Any, values: IntArray, noise: IntArray | None) -> tuple[list[Any], list[Any]]:
-        """Every party's input and noise, shared at once."""
+        """Share every party's input and noise at once."""
         kind = mpc.SecInt(self._job.bits).array
         field = kind.sectype.field
         own = values if noise is None else np.concatenate([values, noise])
@@ -240,12 +254,13 @@ class _Session:
         return np.array(opened.tolist(), dtype=np.int64)
 
     async def _say_goodbye(self) -> None:
-        """Receivers tell everybody that they have the result. Close when everybody has sent all: a connection that is
-        closed early may take what others sent with it.
+        """Tell all parties that we have the result, if we are a receiver, and wait until all have sent everything.
+
+        A connection that is closed too early may lose what others sent.
         """
         links = self._network.links.values()
         for link in links:
             if self._index in self._receivers:
-                link.tell(Kind.DONE)
-            link.tell(Kind.BYE)
+                link.tell(LinkKind.DONE)
+            link.tell(LinkKind.BYE)
         await asyncio.wait({link.bye for link in links}, timeout=_LINGER_S)

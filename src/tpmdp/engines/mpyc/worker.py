@@ -1,12 +1,13 @@
-"""One party of the mpyc engine as a process of its own: reads its task from standard input, writes what it got.
+"""One party of the mpyc engine in its own process: it reads a task from standard input and writes its outcome.
 
-A task is one line of JSON. The line is a secret: it holds the party's key, which is why it travels through a pipe and
-not through arguments, environment or files. The process ends when its input does. What passes through the pipes:
+A task is one line of JSON. The line is a secret, because it holds the party's key: it travels through a pipe and not
+through arguments, environment or files. The process ends when its input does. What passes through the pipes:
 
-    in: task                      out: {"ready", "port"}    it listens, and everything that can be wrong is right
-    in: addresses, values, noise  out: {"opening"}          all are ready; no share of the result has left
+    in: task                      out: {"ready", "port"}    it listens, and what can be checked is right
+    in: addresses, deadline,
+        values, noise             out: {"opening"}          all are ready; no share of the result has left
     in: open                      out: {"result", "sent"}   and the raw result
-    in: done                      out: {"end"}              others were told, and have what they need from us
+    in: done                      out: {"end"}              the others know, and have what they need from us
 """
 
 from __future__ import annotations
@@ -18,25 +19,24 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import IO, Any, Final
+from typing import IO, Final
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tpmdp._util.arrays import IntArray
-from tpmdp._util.lifeline import private_output
+from tpmdp._util.child import error_report, private_output, write_report
 from tpmdp.engines.mpyc.network import listen
 from tpmdp.engines.mpyc.record import MpycError
 from tpmdp.engines.mpyc.runtime import described, load
 from tpmdp.engines.mpyc.session import Starter, run_party
-from tpmdp.errors import DeadlineError, InputError, TpmdpError
 from tpmdp.protocol.terms import Terms
 
 _NUMBER: Final = np.dtype("<i8")
 
 
 def main() -> None:
-    """Say ready and on which port, wait for the numbers, run, and report on standard output."""
+    """Report ready and the port, wait for the numbers, run, and report the outcome."""
     out = private_output()
     source = os.fdopen(os.dup(sys.stdin.fileno()), "rb")  # not sys.stdin: a thread may be reading when we end
     try:
@@ -45,10 +45,11 @@ def main() -> None:
         listener = listen(*task["bind"]) if task["index"] > 0 else None
         port = 0 if listener is None else listener.getsockname()[1]
         asyncio.run(load())
-        _write(out, {"ready": task["index"], "port": port})
-        addresses = source.readline()
-        if not addresses:
-            return  # whoever started us is gone
+        write_report(out, {"ready": task["index"], "port": port})
+        line = source.readline()
+        if not line:
+            return  # the parent is gone
+        start = json.loads(line)
         values = _numbers(source, task["sizes"][task["index"]])
         noise = _numbers(source, terms.grid.dimension) if task["noise"] else None
 
@@ -57,48 +58,46 @@ def main() -> None:
                 terms,
                 task["index"],
                 Ed25519PrivateKey.from_private_bytes(bytes.fromhex(task["key"])),
-                [(host, port) for host, port in json.loads(addresses)],
-                task["function"],
-                task["parameters"],
-                task["sizes"],
-                values,
-                noise,
-                task["deadline"],
-                starter,
+                addresses=[(host, port) for host, port in start["addresses"]],
+                function=task["function"],
+                parameters=task["parameters"],
+                sizes=task["sizes"],
+                values=values,
+                noise=noise,
+                deadline=start["deadline"],
+                starter=starter,
                 listener=listener,
             )
 
         asyncio.run(_guided(party, source, out))
     except Exception as error:
-        _write(out, _told(described(error)))
+        write_report(out, error_report(described(error)))
         return
-    _write(out, {"end": True})
+    write_report(out, {"end": True})
 
 
 async def _guided(party: Callable[[Starter], Awaitable[None]], source: IO[bytes], out: IO[bytes]) -> None:
-    """Run the party, with a thread that listens to whoever started us, and ends the process when that is gone."""
+    """Run the party, with a thread that listens to the parent and ends the process when the parent is gone."""
     loop = asyncio.get_running_loop()
     words = {b"open\n": asyncio.Event(), b"done\n": asyncio.Event()}
 
-    def listen_to_starter() -> None:
+    def listen_to_parent() -> None:
         while line := source.readline():
             if line in words:
-                with suppress(RuntimeError):  # the loop has ended; nobody waits for words any more
+                with suppress(RuntimeError):  # the loop has ended, and nothing waits for the parent any more
                     loop.call_soon_threadsafe(words[line].set)
         os._exit(1)
 
     async def opening() -> None:
-        _write(out, {"opening": True})
+        write_report(out, {"opening": True})
         await words[b"open\n"].wait()
 
-    async def result(found: IntArray | None, sent: int) -> None:
-        _write(out, {"sent": sent, "result": found is not None})
-        if found is not None:
-            out.write(found.astype(_NUMBER).tobytes())
-            out.flush()
+    async def result(numbers: IntArray | None, sent: int) -> None:
+        data = b"" if numbers is None else numbers.astype(_NUMBER).tobytes()
+        write_report(out, {"sent": sent, "result": numbers is not None}, data)
         await words[b"done\n"].wait()
 
-    threading.Thread(target=listen_to_starter, name="lifeline", daemon=True).start()
+    threading.Thread(target=listen_to_parent, name="listen-to-parent", daemon=True).start()
     await party(Starter(opening, result))
 
 
@@ -107,23 +106,6 @@ def _numbers(source: IO[bytes], count: int) -> IntArray:
     if len(data) != 8 * count:
         raise MpycError("a task is incomplete")
     return np.frombuffer(data, dtype=_NUMBER).astype(np.int64)
-
-
-def _told(error: TpmdpError) -> dict[str, Any]:
-    """An error as a line; no traceback ever leaves."""
-    line: dict[str, Any] = {"error": str(error), "kind": type(error).__name__}
-    if isinstance(error, DeadlineError):
-        line["kind"] = "DeadlineError"
-    if isinstance(error, InputError):
-        line["parts"] = [error.field, str(error.value), error.rule, error.remedy]
-    if isinstance(error, MpycError):
-        line["culprit"] = error.culprit
-    return line
-
-
-def _write(out: IO[bytes], line: dict[str, Any]) -> None:
-    out.write(json.dumps(line).encode() + b"\n")
-    out.flush()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""A connection to the relay with the limits that uvicorn lacks: time, size, refused bodies, stalled readers."""
+"""A connection to the relay, with limits that uvicorn lacks: time, size, refused bodies, stalled readers.
+
+It uses private parts of uvicorn's protocol class, so the version of uvicorn is pinned.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ _PIPELINE_MAX: Final = 8  # requests sent ahead on one connection
 
 
 class Connection(HttpToolsProtocol):
-    """uvicorn's connection with limits it lacks: time and size of a head, refused bodies, readers that stall."""
+    """uvicorn's connection, which keeps to the relay's settings."""
 
     def __init__(
         self, settings: RelaySettings, config: uvicorn.Config, server_state: Any, app_state: dict[str, Any]
@@ -33,7 +36,6 @@ class Connection(HttpToolsProtocol):
         self._stall: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Refuse connections over the limit; the others must say something soon."""
         super().connection_made(transport)
         if len(self.connections) > self._settings.connections_max:
             self._refuse(503, InputError("connections", len(self.connections), "are too many", "try again soon"))
@@ -41,13 +43,12 @@ class Connection(HttpToolsProtocol):
         self._arm(self._settings.head_timeout_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the timers."""
         self._disarm()
         self.resume_writing()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse; but no endless head, no endless trailer and no endless body that was refused."""
+        # No endless head, no endless trailer and no endless body that was refused.
         if self.transport.is_closing():
             return
         self._bytes += len(data)
@@ -67,22 +68,19 @@ class Connection(HttpToolsProtocol):
             self._arm(self._settings.head_timeout_s)  # uvicorn's own timer ended with the first byte
 
     def on_message_begin(self) -> None:
-        """A request begins."""
         super().on_message_begin()
         self._in_head, self._head_bytes, self._bytes = True, 0, 0
 
     def on_url(self, url: bytes) -> None:
-        """A part of the address."""
         self._count(len(url))
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A field of the head, or of a trailer."""
         self._count(len(name) + len(value) + 4)
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """The head is whole: from here the application keeps the time."""
+        # The head is complete: from here on the application limits the time.
         if len(self.pipeline) >= _PIPELINE_MAX:
             raise ValueError("too many requests ahead")
         super().on_headers_complete()
@@ -90,7 +88,6 @@ class Connection(HttpToolsProtocol):
         self._disarm()
 
     def on_message_complete(self) -> None:
-        """The request is whole."""
         super().on_message_complete()
         self._in_head, self._bytes = True, 0
         if self._discard is not None:
@@ -98,7 +95,7 @@ class Connection(HttpToolsProtocol):
             self._arm(self.timeout_keep_alive)
 
     def on_response_complete(self) -> None:
-        """Close slowly, or take what is left of a body so that the client gets to read the answer."""
+        # Close slowly, or read the rest of a body so that the client gets to read the answer.
         super().on_response_complete()
         if self.transport.is_closing():
             self._close()
@@ -107,24 +104,21 @@ class Connection(HttpToolsProtocol):
             self._arm(self._settings.head_timeout_s)
 
     def pause_writing(self) -> None:
-        """The client reads slowly; it gets time for what is buffered, which is little."""
+        # The client reads slowly; it gets time for the little that is buffered.
         super().pause_writing()
         if self._stall is None:
             self._stall = self.loop.call_later(self._settings.body_timeout_s, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """The client reads again."""
         super().resume_writing()
         if self._stall is not None:
             self._stall.cancel()
             self._stall = None
 
     def timeout_keep_alive_handler(self) -> None:
-        """Nothing came in time."""
         self._close()
 
     def send_400_response(self, msg: str) -> None:
-        """What the parser refuses."""
         del msg
         self._refuse(400, InputError("request", "(malformed)", "is not HTTP/1.1 within the limits", "check the client"))
 

@@ -1,4 +1,4 @@
-"""The relay engine on one machine: a relay and every party as processes of their own, over loopback."""
+"""The relay engine on one machine: a relay and every party in their own processes, over loopback."""
 
 from __future__ import annotations
 
@@ -8,37 +8,32 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tpmdp._util.arrays import IntArray
-from tpmdp._util.line_process import START_S, Process
+from tpmdp._util.process import START_S, ChildProcess, Report, reported_error
 from tpmdp.engines.contract import Outcome, guarantee_text
-from tpmdp.engines.relay.client import RelayError
-from tpmdp.errors import DeadlineError
+from tpmdp.engines.relay.mailbox import RelayError
+from tpmdp.errors import shown
 from tpmdp.protocol.masks import Mask
 from tpmdp.protocol.terms import Terms
-
-_SERVE: Final = (
-    "import sys; from pathlib import Path; from tpmdp.engines.relay.server import RelaySettings, serve; "
-    "serve('127.0.0.1', int(sys.argv[2]), Path(sys.argv[1]), RelaySettings(), None, None, "
-    "lambda url: print(url, flush=True))"
-)
 
 
 @contextmanager
 def relay_process(store: Path, port: int = 0) -> Iterator[str]:
-    """A relay on loopback in its own process; yields its address."""
-    process = Process("-c", _SERVE, str(store), str(port))
-    try:
-        line = process.line()
-        if not line.startswith(b"http"):
-            raise RelayError("the relay did not start: look for a full disk or a blocked loopback")
-        yield line.decode().strip()
-    finally:
-        process.stop()
+    """The command `tpmdp relay` on loopback in its own process; yields its address."""
+    command = ("relay", "--port", str(port), "--store", str(store), "--end-with-stdin")
+    with ChildProcess("-m", "tpmdp", *command, reads_stderr=True) as process:
+        report = process.report()
+        if "listening" not in report:
+            process.stop()
+            problem = report.get("error") or process.last_error_line() or "it ended without a report"
+            remedy = "look for a full disk, a folder that cannot be written or a blocked loopback"
+            raise RelayError(f"the relay did not start ({shown(problem, 300)}): {remedy}")
+        yield report["listening"]
 
 
 class RelayEngine:
@@ -53,63 +48,59 @@ class RelayEngine:
         patience_s: float = 5.0,
     ) -> None:
         self._module, self._on_go, self._patience_s = module, on_go, patience_s
-        self.seconds = 0.0  # from the word go to the last party done, for benchmarks
-        self.told: list[dict[str, Any]] = []  # what the processes said, for benchmarks
+        self.seconds = 0.0  # from the start signal to the last party done, for benchmarks
+        self.reports: list[Report] = []  # of the parties' processes, for benchmarks
 
     def run(
         self, terms: Terms, identities: Sequence[Ed25519PrivateKey], vectors: Sequence[Mask], deadline_s: float = 60.0
     ) -> Outcome:
-        """Start everybody, give the word, and collect what they got."""
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             url = stack.enter_context(relay_process(folder / "relay.sqlite"))
             workers = []
             for index in range(terms.count):
-                worker = Process("-m", self._module)
+                worker = ChildProcess("-m", self._module)
                 stack.callback(worker.stop)
-                task = _task(terms, index, identities[index], url, deadline_s, self._patience_s)
-                worker.write(task, vectors[index].tobytes())
+                times = {"deadline_s": deadline_s, "patience_s": self._patience_s}
+                worker.write(_task(terms, index, identities[index], url=url, **times), vectors[index].tobytes())
                 workers.append(worker)
             for worker in workers:
-                if b"ready" not in worker.line():
+                if "ready" not in worker.report():
                     raise RelayError("a party's process did not start: look for a full memory")
             if self._on_go is not None:
                 self._on_go()
             began = time.monotonic()
             for worker in workers:
                 worker.write(b"go\n")
-            lead = _collect(workers[terms.lead], terms, deadline_s + START_S)
-            members = frozenset(lead[0]["members"])
-            told = {terms.lead: lead}
+            collected = {terms.lead: _collect(workers[terms.lead], terms, deadline_s + START_S)}
+            members = frozenset(collected[terms.lead][0]["members"])
             for index in sorted(members - {terms.lead}):
-                told[index] = _collect(workers[index], terms, deadline_s + START_S)
+                collected[index] = _collect(workers[index], terms, deadline_s + START_S)
             self.seconds = time.monotonic() - began
-            self.told = [told[index][0] for index in sorted(told)]
-        sums = {index: sums for index, (_, sums) in sorted(told.items()) if sums is not None}
-        receipts = frozenset(index for index, (line, _) in told.items() if line["receipt"])
-        sent = tuple(int(told[index][0]["sent"]) if index in told else 0 for index in range(terms.count))
-        return Outcome(sums, receipts, sent, guarantee_text(terms), frozenset(range(terms.count)) - members)
+        reports = {index: report for index, (report, _) in sorted(collected.items())}
+        self.reports = list(reports.values())
+        return Outcome(
+            sums={index: total for index, (_, total) in sorted(collected.items()) if total is not None},
+            receipts=frozenset(index for index, report in reports.items() if report["receipt"]),
+            bytes_sent=tuple(int(reports[index]["sent"]) if index in reports else 0 for index in range(terms.count)),
+            guarantee=guarantee_text(terms),
+            missing=frozenset(range(terms.count)) - members,
+        )
 
 
-def _task(
-    terms: Terms, index: int, identity: Ed25519PrivateKey, url: str, deadline_s: float, patience_s: float
-) -> bytes:
+def _task(terms: Terms, index: int, identity: Ed25519PrivateKey, **more: Any) -> bytes:
+    """A worker's task as a line: a secret, because it holds the party's key."""
     key = identity.private_bytes_raw().hex()
-    task = {
-        "terms": terms.canonical(),
-        "index": index,
-        "key": key,
-        "url": url,
-        "deadline_s": deadline_s,
-        "patience_s": patience_s,
-    }
-    return json.dumps(task).encode() + b"\n"
+    return json.dumps({"terms": terms.canonical(), "index": index, "key": key, **more}).encode() + b"\n"
 
 
-def _collect(worker: Process, terms: Terms, seconds: float) -> tuple[dict[str, Any], IntArray | None]:
-    line = json.loads(worker.line(seconds) or b'{"error": "a party was lost: run again", "kind": "RelayError"}')
-    if "error" in line:
-        raise (DeadlineError if line["kind"] == "DeadlineError" else RelayError)(line["error"])
-    if not line["sum"]:
-        return line, None
-    return line, np.frombuffer(worker.read(8 * terms.grid.dimension), dtype="<i8").astype(np.int64)
+def _collect(worker: ChildProcess, terms: Terms, timeout_s: float) -> tuple[Report, IntArray | None]:
+    """What a worker reports in the end, and the sum if its party is a receiver."""
+    report = worker.report(timeout_s)
+    if not report:
+        raise RelayError("a party was lost: run again")
+    if "error" in report:
+        raise reported_error(report, RelayError)
+    if not report["sum"]:
+        return report, None
+    return report, np.frombuffer(worker.read(8 * terms.grid.dimension), dtype="<i8").astype(np.int64)

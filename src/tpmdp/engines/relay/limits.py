@@ -1,4 +1,4 @@
-"""What the relay allows: its settings, request rates and a budget of memory. All of it is bounded itself."""
+"""What the relay allows: settings, rates of requests and a quota of memory. Each of them takes bounded memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
 from tpmdp.errors import InputError
@@ -31,7 +31,7 @@ class RelaySettings:
     """
 
     message_max: int = MESSAGE_MAX  # bytes of one message
-    party_rate: float = 100.0  # requests a second of one party in one session, in the long run
+    party_rate: float = 100.0  # requests per second of one party in one session, in the long run
     party_burst: float = 2000.0  # and at once: a party may be woken by each message of every other party
     address_rate: float = 100.0  # the same for requests without a valid token, by address
     address_burst: float = 2000.0
@@ -40,14 +40,15 @@ class RelaySettings:
     sessions_max: int = 100_000
     memory_max: int = 512 << 20  # bytes of messages in memory at once, the same again for answers
     connections_max: int = 2048
-    keep_days: float = 30.0  # a session is deleted when nothing was written to it for so long
-    head_timeout_s: float = 10.0  # for a whole request head, for each pause in a body three times that
-    sessions: frozenset[bytes] | None = None  # when given, the relay serves these only
+    keep_days: float = 30.0  # a session is deleted when nothing was written to it for this long
+    head_timeout_s: float = 10.0  # for a whole request head; three times as long for each pause in a body
+    sessions: frozenset[bytes] | None = None  # when given, the relay serves only these
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if name != "sessions" and not (isinstance(value, (int, float)) and 0 < value < math.inf):
-                raise InputError(name, value, "must be a positive number", "raise it")
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name != "sessions" and not (isinstance(value, (int, float)) and 0 < value < math.inf):
+                raise InputError(field.name, value, "must be a positive number", "raise it")
         if not OVERHEAD < self.message_max <= MESSAGE_MAX:
             rule = f"must be more than {OVERHEAD} and at most {MESSAGE_MAX} bytes"
             raise InputError("message_max", self.message_max, rule, "choose a size between")
@@ -68,7 +69,7 @@ class RelaySettings:
 
 
 class Buckets:
-    """Token buckets by key: `rate` a second in the long run, `burst` at once. Forgets keys not used lately.
+    """Token buckets by key: `rate` per second in the long run, `burst` at once. Forgets keys not used lately.
 
     >>> now = [0.0]
     >>> buckets = Buckets(rate=2.0, burst=3.0, clock=lambda: now[0])
@@ -101,14 +102,14 @@ class Buckets:
         return 0.0
 
 
-class Budget:
-    """An amount that requests hold parts of while they run; those that do not fit wait.
+class MemoryQuota:
+    """An amount of memory that requests share while they run; those that do not fit wait.
 
     >>> async def use() -> bool:
-    ...     budget = Budget(10)
-    ...     async with budget.hold(8, timeout_s=1.0):
+    ...     quota = MemoryQuota(10)
+    ...     async with quota.hold(8, timeout_s=1.0):
     ...         try:
-    ...             async with budget.hold(3, timeout_s=0.01):
+    ...             async with quota.hold(3, timeout_s=0.01):
     ...                 return True
     ...         except TimeoutError:
     ...             return False
@@ -122,7 +123,7 @@ class Budget:
 
     @asynccontextmanager
     async def hold(self, amount: int, timeout_s: float) -> AsyncIterator[None]:
-        """Hold an amount in the block; TimeoutError when it did not become free in time."""
+        """Hold an amount in the block; TimeoutError if it does not become free in time."""
         async with self._changed, asyncio.timeout(timeout_s):
             await self._changed.wait_for(lambda: self._held + amount <= self._most)
             self._held += amount
@@ -135,7 +136,7 @@ class Budget:
 
 
 def address_key(host: str) -> str:
-    """What stands for a client's address: IPv6 by its /64, since one client may have all of that.
+    """The key of a client's address: for IPv6 its /64, since one client may have all of that.
 
     >>> address_key("127.0.0.1"), address_key("2001:db8::1:2"), address_key("")
     ('127.0.0.1', '2001:db8::', '')

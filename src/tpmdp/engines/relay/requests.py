@@ -1,18 +1,22 @@
-"""What a request may say: messages, sessions and queries, checked in full; refusals are worded here."""
+"""What a request may contain: messages, sessions and queries. All is checked, and refused with an error here."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Mapping
 from typing import Final
 from urllib.parse import parse_qsl
 
+from starlette.requests import Request
+
 from tpmdp.engines.relay import wire
-from tpmdp.engines.relay.store import Item, Session
+from tpmdp.engines.relay.stored import CheckedMessage, StoredSession
 from tpmdp.errors import InputError, TpmdpError
 from tpmdp.protocol.messages import EVERYONE, HASH_BYTES, PARTIES_MAX, Kind, MessageError, decode, verify
 from tpmdp.protocol.terms import session_id
 
+_RATE_MIN: Final = 16 << 10  # bytes per second; a slower body takes too long
 _NUMBER_MAX: Final = (1 << 63) - 1
 _AFTER: Final = re.compile("[0-9]{1,3}:[0-9]{1,19}")
 _WAIT: Final = re.compile(r"[0-9]{1,3}(\.[0-9]{1,6})?")
@@ -28,18 +32,18 @@ class RefusedError(TpmdpError):
 
 
 class ClientGoneError(TpmdpError):
-    """The client went away."""
+    """The client has closed the connection."""
 
 
-def check_messages(body: bytes, session: Session, party: int, message_max: int) -> list[Item]:
+def check_messages(body: bytes, session: StoredSession, party: int, message_max: int) -> list[CheckedMessage]:
     """The messages of a body, if every one is whole, of this session, from this party and signed by it.
 
-    >>> check_messages(b"nonsense", Session(1, bytes(32), (bytes(32), bytes(32))), 0, 1 << 20)
+    >>> check_messages(b"nonsense", StoredSession(1, bytes(32), (bytes(32), bytes(32))), 0, message_max=1 << 20)
     Traceback (most recent call last):
         ...
     tpmdp.engines.relay.requests.RefusedError: body = 8 bytes cannot be read (a frame is cut short): send whole frames
     """
-    items: list[Item] = []
+    items: list[CheckedMessage] = []
     try:
         for number, data in wire.frames(body):
             if number != 0:
@@ -47,7 +51,7 @@ def check_messages(body: bytes, session: Session, party: int, message_max: int) 
             if len(items) >= session.slots_max:
                 rule = f"holds more than {session.slots_max} messages"
                 raise RefusedError(413, InputError("body", f"{len(body)} bytes", rule, "send fewer at once"))
-            items.append(_check_message(data, session, party, message_max))
+            items.append(_check_message(data, session, party, message_max=message_max))
     except MessageError as error:
         rule = f"cannot be read ({error})"
         raise RefusedError(400, InputError("body", f"{len(body)} bytes", rule, "send whole frames")) from None
@@ -56,7 +60,7 @@ def check_messages(body: bytes, session: Session, party: int, message_max: int) 
     return items
 
 
-def _check_message(data: bytes, session: Session, party: int, message_max: int) -> Item:
+def _check_message(data: bytes, session: StoredSession, party: int, message_max: int) -> CheckedMessage:
     if len(data) > message_max:
         rule = f"is longer than this relay takes ({message_max})"
         raise RefusedError(413, InputError("message", f"{len(data)} bytes", rule, "ask the relay's operator for more"))
@@ -77,11 +81,13 @@ def _check_message(data: bytes, session: Session, party: int, message_max: int) 
         raise RefusedError(
             403, InputError("signature", data[-64:].hex()[:12] + "...", rule, "sign with that key")
         ) from None
-    return Item(int(message.kind), message.attempt, party, message.recipient, digest, data)
+    return CheckedMessage(
+        int(message.kind), message.attempt, party, recipient=message.recipient, digest=digest, data=data
+    )
 
 
 def check_session(name: bytes, body: bytes) -> None:
-    """A session must be the hash of its own content."""
+    """Refuse a session whose name is not the hash of its content."""
     count, rest = divmod(len(body), HASH_BYTES)
     count -= 1
     if rest or not 2 <= count <= PARTIES_MAX:
@@ -90,13 +96,13 @@ def check_session(name: bytes, body: bytes) -> None:
     roster = tuple(body[start : start + HASH_BYTES] for start in range(HASH_BYTES, len(body), HASH_BYTES))
     if len(set(roster)) != count:
         raise InputError("public keys", count, "must all be different", "give every party its own key")
-    found = session_id(body[:HASH_BYTES], roster)
-    if found != name:
-        raise InputError("session", name.hex()[:12] + "...", "is not the hash of the body", f"PUT {found.hex()}")
+    expected = session_id(body[:HASH_BYTES], roster)
+    if expected != name:
+        raise InputError("session", name.hex()[:12] + "...", "is not the hash of the body", f"PUT {expected.hex()}")
 
 
 def parse_query(query: bytes) -> tuple[dict[int, int], float, int]:
-    """The cursor of every kind asked for, how long to wait, and for how many messages at least.
+    """The cursor of every kind asked for, the seconds to wait, and the least number of messages to wait for.
 
     >>> parse_query(b"after=1:12,2:0&wait=2.5")
     ({1: 12, 2: 0}, 2.5, 1)
@@ -110,12 +116,12 @@ def parse_query(query: bytes) -> tuple[dict[int, int], float, int]:
         pairs = parse_qsl(text, keep_blank_values=True, strict_parsing=True, max_num_fields=3, errors="strict")
     except ValueError:
         pairs = []
-    found = dict(pairs)
-    if len(found) != len(pairs) or "after" not in found or not found.keys() <= {"after", "wait", "least"}:
+    values = dict(pairs)
+    if len(values) != len(pairs) or "after" not in values or not values.keys() <= {"after", "wait", "least"}:
         remedy = "ask such as ?after=1:0,2:0&wait=20"
         raise InputError("query", text, "must be after and perhaps wait and least, each once", remedy)
     cursors: dict[int, int] = {}
-    for part in found["after"].split(",", len(Kind) + 1):
+    for part in values["after"].split(",", len(Kind) + 1):
         if not _AFTER.fullmatch(part):
             raise InputError("after", part, "must be KIND:NUMBER", "ask such as 1:0,2:0")
         kind, number = (int(word) for word in part.split(":"))
@@ -124,10 +130,50 @@ def parse_query(query: bytes) -> tuple[dict[int, int], float, int]:
         if kind in cursors or number > _NUMBER_MAX:
             raise InputError("after", part, "repeats a kind or has a number too great", "give each kind once")
         cursors[kind] = number
-    wait = found.get("wait", "0")
+    wait = values.get("wait", "0")
     if not _WAIT.fullmatch(wait) or float(wait) > wire.WAIT_MAX_S:
         raise InputError("wait", wait, f"must be seconds from 0 to {wire.WAIT_MAX_S:g}", "wait less, ask again")
-    least = found.get("least", "1")
+    least = values.get("least", "1")
     if not _LEAST.fullmatch(least):
         raise InputError("least", least, "must be a number of messages, up to 999999", "wait for fewer")
     return cursors, float(wait), int(least)
+
+
+async def read_body(request: Request, limit: int, pause_s: float) -> bytes:
+    """The body, if it is within its limit and comes in time."""
+    announced = _content_length(request)
+    too_long = InputError("body", announced or f"over {limit}", f"is longer than {limit} bytes", "send less at once")
+    if announced is not None and announced > limit:
+        raise RefusedError(413, too_long)
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(pause_s + (announced or limit) / _RATE_MIN):
+            more = True
+            while more:
+                async with asyncio.timeout(pause_s):
+                    event = await request.receive()
+                if event["type"] == "http.disconnect":
+                    raise ClientGoneError
+                parts.append(event.get("body", b""))
+                size += len(parts[-1])
+                if size > limit:
+                    raise RefusedError(413, too_long)
+                more = event.get("more_body", False)
+    except TimeoutError:
+        remedy = "check the network and send it again"
+        raise RefusedError(
+            408, InputError("body", f"{size} bytes", f"paused for {pause_s:g} s or was slow", remedy)
+        ) from None
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _content_length(request: Request) -> int | None:
+    value = request.headers.get("content-length", "")
+    return int(value) if value.isascii() and value.isdigit() and len(value) <= 19 else None
+
+
+def body_size(request: Request, limit: int) -> int:
+    """Bytes of memory for a body: what it announces, or else the limit."""
+    announced = _content_length(request)
+    return limit if announced is None else min(announced, limit)

@@ -1,4 +1,4 @@
-"""Running a relay: the socket, TLS, signals and the log around the application."""
+"""Run a relay: the socket, TLS, signals and the log around the application."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -59,14 +60,14 @@ class _Server(uvicorn.Server):
         self.ready: Callable[[], None] = lambda: None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """uvicorn's start-up, with time limits for TLS."""
+        # As uvicorn's own, but with time limits for TLS.
         del sockets
         await self.lifespan.startup()
         limits: dict[str, Any] = {}
         if self._tls is not None:
             limits = {"ssl_handshake_timeout": self._settings.head_timeout_s, "ssl_shutdown_timeout": 1.0}
         server = await asyncio.get_running_loop().create_server(
-            lambda: Connection(self._settings, self.config, self.server_state, self.lifespan.state),
+            lambda: Connection(self._settings, self.config, self.server_state, app_state=self.lifespan.state),
             sock=self._listener,
             ssl=self._tls,
             backlog=self.config.backlog,
@@ -77,13 +78,12 @@ class _Server(uvicorn.Server):
         self.ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End the long polls, then everything."""
-        self._relay.hub.stop()
+        self._relay.waiters.stop()
         await super().shutdown(sockets)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Stop on the usual signals, and do not raise them again: a relay that was told to stop has succeeded."""
+        # Unlike uvicorn's own, it does not raise the signals again: a relay that was asked to stop has succeeded.
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -117,7 +117,7 @@ def serve(
     with _listen(host, port) as listener, _one_line_log():
         app = create_app(store_path, settings)
         try:
-            server = _Server(app, settings, listener, tls)
+            server = _Server(app, settings, listener, tls=tls)
             if ready is not None:
                 name = f"[{host}]" if ":" in host else host
                 url = f"{'http' if tls is None else 'https'}://{name}:{listener.getsockname()[1]}"
@@ -129,8 +129,8 @@ def serve(
 
 def _listen(host: str, port: int) -> socket.socket:
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, address = found[0]
+        resolved = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = resolved[0]
         # Not socket.create_server: it leaves the protocol open, and asyncio then leaves Nagle's algorithm on, which
         # holds every answer back for 40 ms.
         listener = socket.socket(family, kind, protocol)
@@ -183,13 +183,11 @@ def _tls(certificate: Path | None, private_key: Path | None) -> ssl.SSLContext |
 
 
 def _within_file_limit(settings: RelaySettings) -> RelaySettings:
-    """Every connection is an open file: raise the limit as far as allowed, and accept no more than fit."""
+    """Every connection is an open file: raise the system's limit if allowed, and accept no more than fit."""
     try:
         import resource
     except ImportError:  # Windows has no such limit
         return settings
-    from dataclasses import replace
-
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = settings.connections_max + 64
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -1,4 +1,4 @@
-"""What relay and client agree on: frames, tokens and limits.
+"""What a relay and its clients agree on: frames, tokens and limits.
 
     PUT  /v1/sessions/ID            label hash and public keys; the ID is their hash, so nobody can claim another's
     POST /v1/sessions/ID/messages   frames; each message is signed by the party the token names
@@ -49,7 +49,7 @@ def join_frames(messages: Iterable[bytes]) -> bytes:
 
 
 def frames(body: bytes) -> Iterator[tuple[int, bytes]]:
-    """Split a body into numbered messages; refuses anything that is not whole."""
+    """Split a body into numbered messages; refuses a body that is cut short."""
     position = 0
     while position < len(body):
         if len(body) - position < FRAME_BYTES:
@@ -74,18 +74,18 @@ def token_text(nonce: bytes, session: bytes, party: int) -> bytes:
 def make_token(identity: Ed25519PrivateKey, nonce: bytes, session: bytes, party: int) -> str:
     """The Authorization header of a party.
 
-    >>> make_token(Ed25519PrivateKey.generate(), bytes(32), bytes(32), 3)[:8]
+    >>> make_token(Ed25519PrivateKey.generate(), bytes(32), bytes(32), party=3)[:8]
     'tpmdp 3:'
     """
     return f"{SCHEME} {party}:{identity.sign(token_text(nonce, session, party)).hex()}"
 
 
-def token_party(header: str, nonce: bytes, session: bytes, roster: tuple[bytes, ...]) -> int | None:
+def token_party(header: str, nonce: bytes, session: bytes, *, roster: tuple[bytes, ...]) -> int | None:
     """The party an Authorization header proves, or None.
 
     >>> identity = Ed25519PrivateKey.generate()
-    >>> token = make_token(identity, bytes(32), bytes(32), 0)
-    >>> token_party(token, bytes(32), bytes(32), (identity.public_key().public_bytes_raw(),))
+    >>> token = make_token(identity, bytes(32), bytes(32), party=0)
+    >>> token_party(token, bytes(32), bytes(32), roster=(identity.public_key().public_bytes_raw(),))
     0
     """
     scheme, _, rest = header.partition(" ")

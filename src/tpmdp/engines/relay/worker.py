@@ -1,6 +1,6 @@
-"""One party of the relay engine as a process of its own: reads its task from standard input, writes what it got.
+"""One party of the relay engine in its own process: it reads a task from standard input and writes its outcome.
 
-A task is one line of JSON and the raw vector. The line is a secret: it holds the party's key, which is why it travels
+A task is one line of JSON and the raw vector. The line is a secret, because it holds the party's key: it travels
 through a pipe and not through arguments, environment or files.
 """
 
@@ -13,19 +13,22 @@ from typing import Final
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from tpmdp._util.child import error_report, write_report
 from tpmdp._util.clock import now_s
-from tpmdp.engines.relay.client import Mailbox, drive
-from tpmdp.errors import DeadlineError, TpmdpError
+from tpmdp.engines.relay.drive import drive
+from tpmdp.engines.relay.mailbox import Mailbox
+from tpmdp.errors import TpmdpError
 from tpmdp.protocol.masks import word_type
 from tpmdp.protocol.party import PartySession
 from tpmdp.protocol.secrets import FreshSecrets
 from tpmdp.protocol.terms import Terms
 
-_IDLE_S: Final = 300.0  # between ready and go
+_IDLE_S: Final = 300.0  # between the report that it is ready and the start signal
 
 
 def main() -> None:
-    """Say ready, wait for the word go, run, and report on standard output."""
+    """Report ready, wait for the start signal, run, and report the outcome."""
+    out = sys.stdout.buffer
     task = json.loads(sys.stdin.buffer.readline())
     terms = Terms.parse(task["terms"])
     vector = np.frombuffer(sys.stdin.buffer.read(terms.words_bytes), dtype=word_type(terms.grid.word))
@@ -34,34 +37,26 @@ def main() -> None:
     secrets = FreshSecrets()
 
     def make() -> PartySession:
-        return PartySession(terms, index, identity, vector, secrets, secrets.last_attempt())
+        return PartySession(terms, index, identity, vector=vector, secrets=secrets, attempt=secrets.last_attempt())
 
     make()  # refuses bad terms before anything is sent
-    with Mailbox(task["url"], terms, index, identity, now_s() + _IDLE_S + deadline_s) as mailbox:
+    with Mailbox(task["url"], terms, index, identity=identity, deadline=now_s() + _IDLE_S + deadline_s) as mailbox:
         try:
             mailbox.connect()
-            _write({"ready": index})
+            write_report(out, {"ready": index})
             if not sys.stdin.buffer.readline():
                 return  # the engine is gone
             party, left = drive(make, mailbox, now_s() + deadline_s, patience_s=float(task["patience_s"]))
             if left:
                 mailbox.post(left)
         except TpmdpError as error:
-            kind = "DeadlineError" if isinstance(error, DeadlineError) else type(error).__name__
-            _write({"error": str(error), "kind": kind})
+            write_report(out, error_report(error))
             return
         sent = mailbox.bytes_sent
     members = sorted(party.members)
-    _write({"sent": sent, "receipt": party.receipt, "sum": party.result is not None, "members": members})
-    if party.result is not None:
-        sys.stdout.buffer.write(party.result.astype("<i8").tobytes())
-        sys.stdout.buffer.flush()
-    sys.stdin.buffer.read()  # the engine ends us when all are done: tearing down costs others time
-
-
-def _write(line: dict[str, object]) -> None:
-    sys.stdout.buffer.write(json.dumps(line).encode() + b"\n")
-    sys.stdout.buffer.flush()
+    report = {"sent": sent, "receipt": party.receipt, "sum": party.result is not None, "members": members}
+    write_report(out, report, b"" if party.result is None else party.result.astype("<i8").tobytes())
+    sys.stdin.buffer.read()  # the engine ends us when all are done: ending now would cost the others time
 
 
 if __name__ == "__main__":

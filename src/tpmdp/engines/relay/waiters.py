@@ -1,4 +1,4 @@
-"""Who waits for messages at the relay, so that a message wakes exactly those it is for."""
+"""Requests that wait for messages at the relay: a message wakes exactly those it is for."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tpmdp.engines.relay.store import Item
+from tpmdp.engines.relay.stored import CheckedMessage
 from tpmdp.protocol.messages import EVERYONE
 
 
 @dataclass(eq=False)
 class Waiter:
-    """Somebody who waits for so many messages."""
+    """A request that waits for a number of messages."""
 
     kinds: frozenset[int]
     woken: asyncio.Future[None]
     _arrived: int = 0
-    _needed: int | None = None  # not known yet: nobody waits
+    _needed: int | None = None  # not known yet: the request does not wait yet
 
     def need(self, count: int) -> asyncio.Future[None]:
-        """A future that is done when so many have arrived since the waiter was registered."""
+        """A future that is done when `count` messages have arrived since the waiter was registered."""
         self._needed = count
         self._check()
         return self.woken
 
     def count(self, kind: int) -> None:
-        """A message has arrived."""
+        """Count a message that has arrived."""
         self._arrived += kind in self.kinds
         self._check()
 
@@ -36,13 +36,13 @@ class Waiter:
             self.woken.set_result(None)
 
 
-class Hub:
-    """Who waits for messages, so that a message wakes exactly those it is for.
+class Waiters:
+    """All requests that wait, by session and party.
 
     >>> async def use() -> tuple[bool, bool]:
-    ...     hub = Hub()
-    ...     with hub.waiting(7, 1, {4: 0}) as waiter:
-    ...         hub.wake(7, [Item(4, 1, 0, 1, b"", b"")])
+    ...     waiters = Waiters()
+    ...     with waiters.waiting(7, 1, {4: 0}) as waiter:
+    ...         waiters.wake(7, [CheckedMessage(4, 1, 0, recipient=1, digest=b"", data=b"")])
     ...         return waiter.need(2).done(), waiter.need(1).done()
     >>> asyncio.run(use())
     (False, True)
@@ -54,7 +54,7 @@ class Hub:
 
     @contextmanager
     def waiting(self, session: int, party: int, kinds: Mapping[int, int]) -> Iterator[Waiter]:
-        """In the block, the waiter counts messages of these kinds that come in for the party."""
+        """In the block, the waiter counts messages of these kinds for the party."""
         waiter = Waiter(frozenset(kinds), asyncio.get_running_loop().create_future())
         parties = self._waiting.setdefault(session, {})
         parties.setdefault(party, set()).add(waiter)
@@ -67,8 +67,8 @@ class Hub:
             if not parties and self._waiting.get(session) is parties:
                 del self._waiting[session]
 
-    def wake(self, session: int, items: Sequence[Item]) -> None:
-        """Wake whom these messages are for."""
+    def wake(self, session: int, items: Sequence[CheckedMessage]) -> None:
+        """Wake the requests that these messages are for."""
         parties = self._waiting.get(session)
         if not parties:
             return
@@ -79,9 +79,9 @@ class Hub:
                         waiter.count(item.kind)
 
     def stop(self) -> None:
-        """Wake everybody for good: the relay ends."""
+        """Wake all requests for good: the relay ends."""
         self.stopped = True
         for parties in self._waiting.values():
-            for waiters in parties.values():
-                for waiter in waiters:
+            for waiting in parties.values():
+                for waiter in waiting:
                     waiter.need(0)

@@ -1,0 +1,139 @@
+"""One party's worker as seen by the process that starts it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Final
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from tpmdp._util.arrays import IntArray
+from tpmdp._util.clock import now_s
+from tpmdp._util.process import START_S, ChildProcess, Report, reported_error
+from tpmdp.engines.mpyc.job import MpycJob
+from tpmdp.engines.mpyc.network import Address, check_addresses
+from tpmdp.engines.mpyc.record import MpycError
+from tpmdp.errors import DeadlineError, TpmdpError
+from tpmdp.protocol.party import check_identity
+
+WORKER: Final = "tpmdp.engines.mpyc.worker"
+_ENDED: Final = "our own process ended: look for a full memory"
+GRACE_S: Final = 15.0  # past the deadline, for a worker that is busy when it comes
+
+
+class WorkerProcess:
+    """One party's process; `worker` lists what passes through its pipes."""
+
+    def __init__(self, module: str = WORKER) -> None:
+        self.child = ChildProcess("-m", module)
+
+    def give(self, job: MpycJob, index: int, identity: Ed25519PrivateKey, *, bind: Address, deadline: float) -> None:
+        """Send its task, without the numbers. `deadline` is a time of `clock.now_s`, which all processes share."""
+        self._job, self._index, self.deadline = job, index, deadline
+        task = {
+            "terms": job.terms.canonical(),
+            "index": index,
+            "key": identity.private_bytes_raw().hex(),
+            "function": job.function,
+            "parameters": dict(job.parameters),
+            "sizes": list(job.sizes),
+            "noise": job.noise_apart,
+            "bind": list(bind),
+        }
+        self.child.write(json.dumps(task).encode() + b"\n")
+
+    def port(self) -> int:
+        """Wait until it is ready; the port on which it listens."""
+        return int(self._report(min(START_S, self._left_s))["port"])
+
+    def go(self, values: IntArray, noise: IntArray | None, addresses: Sequence[Address]) -> None:
+        """Send the numbers and all addresses, so that it begins. Only here is a wrong number the caller's error."""
+        self._job.check(self._index, values, noise)
+        arrays = [values] if noise is None else [values, noise]
+        start = {"addresses": [list(address) for address in addresses], "deadline": self.deadline}
+        self.child.write(json.dumps(start).encode() + b"\n", *(array.astype("<i8").tobytes() for array in arrays))
+
+    def opening(self) -> None:
+        """Wait until all parties are ready; no share of the result has left ours before `say("open")`."""
+        self._report(self._left_s)
+
+    def say(self, *words: str) -> None:
+        """`open`: it may open the result, once. `done`: it may tell the others that we have it."""
+        self.child.write(*(word.encode() + b"\n" for word in words))
+
+    def outcome(self) -> tuple[IntArray | None, int]:
+        """The result (None for a party that gets a receipt) and the bytes sent so far. After `opening`."""
+        report = self._report(self._left_s)
+        if not report["result"]:
+            return None, int(report["sent"])
+        size = 8 * self._job.terms.grid.dimension
+        data = self.child.read(size)
+        if len(data) != size:
+            raise MpycError(_ENDED)
+        return np.frombuffer(data, dtype="<i8").astype(np.int64), int(report["sent"])
+
+    def end(self) -> None:
+        """Wait until it has said goodbye to the others."""
+        self._report(GRACE_S)
+
+    def stop(self) -> None:
+        """Kill it."""
+        self.child.stop()
+
+    @property
+    def _left_s(self) -> float:
+        return max(0.0, self.deadline - now_s()) + GRACE_S
+
+    def _report(self, timeout_s: float) -> Report:
+        report = self.child.report(timeout_s)
+        if self.child.timed_out:
+            raise DeadlineError("the deadline passed while waiting for our own computation: allow more time")
+        if not report:
+            raise MpycError(_ENDED)
+        if "culprit" in report:
+            raise MpycError(report["error"], report["culprit"])
+        if "error" in report:
+            raise reported_error(report, MpycError)
+        return report
+
+
+def run_in_process(
+    job: MpycJob,
+    index: int,
+    identity: Ed25519PrivateKey,
+    addresses: Sequence[Address],
+    give: Callable[[], tuple[IntArray, IntArray | None]],
+    deadline: float,
+    *,
+    on_opening: Callable[[], None],
+    on_result: Callable[[IntArray | None, int], None],
+    bind: Address | None = None,
+) -> None:
+    """Run one party's side of a session in its own process; see `session.run_party`.
+
+    The process listens only on the party's address, or on `bind`, such as behind a router. `give` is asked for values
+    and noise when the process is ready, so errors in key, addresses or port show before. `on_opening` must store
+    durably, before it returns, that this session's result is opened; `on_result` the result (None: a receipt).
+    """
+    job.digest()  # refuses parameters that do not travel
+    check_identity(job.terms, index, identity)
+    check_addresses(addresses, job.terms.count)
+    worker = WorkerProcess()
+    try:
+        worker.give(job, index, identity, bind=bind or addresses[index], deadline=deadline)
+        worker.port()
+        if deadline <= now_s():
+            raise DeadlineError("the deadline passed before our own process had started: allow more time")
+        worker.go(*give(), addresses)
+        worker.opening()
+        on_opening()
+        worker.say("open")
+        on_result(*worker.outcome())
+        worker.say("done")
+        with suppress(TpmdpError):  # we have what we wanted
+            worker.end()
+    finally:
+        worker.stop()

@@ -1,0 +1,253 @@
+"""A party's side of the relay: a mailbox over HTTP.
+
+A party only dials out. The relay may vanish and come back, with or without its messages; it may hold back, repeat or
+invent messages. So nothing it sends is believed without a signature, every answer has a size limit, and every read and
+write on the network ends at the deadline. HTTP is httpcore, the transport of httpx, used directly: it keeps no cookies,
+follows no redirects, asks no proxy, and lets us put the deadline into its sockets.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NoReturn
+from urllib.parse import urlsplit
+
+import httpcore
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from tpmdp._util.clock import now_s
+from tpmdp.engines.relay.transport import TIMEOUT_S, DeadlineNetwork, client_tls
+from tpmdp.engines.relay.wire import (
+    BATCH_MAX,
+    FRAME_BYTES,
+    NONCE_BYTES,
+    NONCE_HEADER,
+    WAIT_MAX_S,
+    frames,
+    is_loopback,
+    join_frames,
+    make_token,
+)
+from tpmdp.errors import DeadlineError, InputError, TpmdpError, shown
+from tpmdp.protocol.messages import MESSAGE_MAX, OVERHEAD, Kind, MessageError
+from tpmdp.protocol.terms import Terms
+
+PAUSE_S: Final = (0.05, 2.0)  # between tries when the relay does not answer: first, longest
+_GRACE_S: Final = 2.0  # past the deadline, for an answer that is due at the deadline
+_ERROR_SHOWN: Final = 300
+_AGAIN: Final = (401, 404, 408, 429, 500, 502, 503, 504, 507)  # may be better next time
+_FAILURES: Final = (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError)
+
+
+class RelayError(TpmdpError):
+    """The relay refuses a request, and will go on refusing it."""
+
+
+class RelayChangedError(TpmdpError):
+    """The relay was restarted and may have lost messages: send everything again, which is the same bytes."""
+
+
+def check_url(url: str, plain_http: bool) -> str:
+    """The relay's address, without a final slash. Plain HTTP is refused off this machine, unless `plain_http`.
+
+    >>> check_url("http://relay.example.org", plain_http=False)
+    Traceback (most recent call last):
+        ...
+    tpmdp.errors.InputError: relay = http://relay.example.org must be https off this machine:
+    use https, or allow plain HTTP (--plain-http)
+    """
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        good = good and url.isascii() and url.isprintable() and " " not in url
+    except ValueError:
+        good = False
+    if not good or parts.query or parts.fragment or parts.username or parts.path not in ("", "/"):
+        raise InputError("relay", url, "is not an address", "write https://host:port")
+    if parts.scheme == "http" and not is_loopback(parts.hostname or "") and not plain_http:
+        remedy = "use https, or allow plain HTTP (--plain-http)"
+        raise InputError("relay", url, "must be https off this machine", remedy)
+    return url.rstrip("/")
+
+
+class Mailbox:
+    """One party's mailbox in one session. Every call succeeds, or raises at the deadline or when it is refused."""
+
+    def __init__(
+        self,
+        url: str,
+        terms: Terms,
+        index: int,
+        identity: Ed25519PrivateKey,
+        deadline: float,
+        certificate_authority: Path | None = None,
+        on_trouble: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._on_trouble = on_trouble  # called once with what is wrong with the relay, while we go on trying
+        self._url, self._terms, self._index, self._identity = url, terms, index, identity
+        self._deadline = deadline
+        self._token = ""
+        self._nonce = b""
+        self._forgotten = False
+        self._changes = 0
+        self.bytes_sent = 0
+        self._path = f"/v1/sessions/{terms.session.hex()}"
+        self._answer_max = max(BATCH_MAX, terms.words_bytes + OVERHEAD + 256) + 4096 * FRAME_BYTES
+        context = client_tls(certificate_authority) if url.startswith("https") else None
+        self._pool = httpcore.ConnectionPool(
+            ssl_context=context,
+            max_connections=1,
+            network_backend=DeadlineNetwork(deadline + _GRACE_S),
+            http1=True,
+            http2=False,
+        )
+
+    def __enter__(self) -> Mailbox:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.close()
+
+    def __repr__(self) -> str:
+        return f"Mailbox({self._terms.spec.name(self._index)})"
+
+    def connect(self) -> None:
+        """Register the session and prove who we are; sends only public keys."""
+        while True:
+            try:
+                self._request("GET", "/messages?after=1:0&wait=0")
+                return
+            except RelayChangedError:
+                continue  # nothing was sent that could be lost
+
+    def post(self, messages: list[bytes]) -> None:
+        """Send messages; returns when the relay has stored them durably."""
+        batch: list[bytes] = []
+        size = 0
+        for data in messages:
+            if batch and size + len(data) > BATCH_MAX:
+                self._request("POST", "/messages", content=join_frames(batch))
+                batch, size = [], 0
+            batch.append(data)
+            size += len(data)
+        if batch:
+            self._request("POST", "/messages", content=join_frames(batch))
+
+    def fetch(self, after: Mapping[Kind, int], wait_s: float, least: int = 1) -> list[tuple[int, bytes]]:
+        """Messages of these kinds with higher numbers than seen; waits for at least `least`, up to `wait_s`."""
+        wait = max(0.0, min(wait_s, WAIT_MAX_S, self._deadline - now_s()))
+        cursor = ",".join(f"{int(kind)}:{number}" for kind, number in sorted(after.items()))
+        body = self._request("GET", f"/messages?after={cursor}&wait={wait:.3f}&least={least}", wait_s=wait)
+        try:
+            return list(frames(body))
+        except MessageError as error:
+            raise RelayError(f"the relay sent nonsense ({error}): check its address") from None
+
+    def _request(self, method: str, path: str, content: bytes = b"", wait_s: float = 0.0) -> bytes:
+        """One request, tried again while the relay is away, until the deadline."""
+        pause, problem = PAUSE_S[0], "it did not answer"
+        while True:
+            if self._token:
+                try:
+                    status, nonce, body = self._exchange(method, self._path + path, content, wait_s=wait_s)
+                except _FAILURES as error:
+                    problem = _describe(error)
+                else:
+                    problem = f"it answered {status}"
+                    if status == 200:
+                        return body
+                    if status == 404:
+                        self._token, self._forgotten = "", True  # introduce the session again
+                    elif status == 401:
+                        self._log_in(nonce)
+                    elif status not in _AGAIN:
+                        _refuse(status, body)
+            else:
+                problem = self._introduce() or problem
+                if self._token:
+                    continue
+            if pause == PAUSE_S[0]:
+                self._on_trouble(problem)
+            self._sleep(pause, problem)
+            pause = min(2 * pause, PAUSE_S[1])
+
+    def _sleep(self, pause: float, problem: str) -> None:
+        """Wait before the next try, unless the deadline comes first."""
+        if now_s() + pause > self._deadline:
+            raise DeadlineError(f"the relay could not be used before the deadline ({problem}): check its address")
+        time.sleep(pause)
+
+    def _introduce(self) -> str:
+        """Register the session; returns what went wrong, or nothing."""
+        content = self._terms.label_hash + b"".join(self._terms.roster)
+        try:
+            status, nonce, body = self._exchange("PUT", self._path, content)
+        except _FAILURES as error:
+            return _describe(error)
+        if status in (200, 201):
+            self._log_in(nonce)
+            return ""
+        if status not in _AGAIN:
+            _refuse(status, body)
+        return f"it answered {status}"
+
+    def _log_in(self, nonce: bytes) -> None:
+        if len(nonce) != NONCE_BYTES:
+            raise RelayError("this is not a tpmdp relay: check its address")
+        self._token = make_token(self._identity, nonce, self._terms.session, party=self._index)
+        changed = self._forgotten or (self._nonce != b"" and self._nonce != nonce)
+        self._nonce, self._forgotten = nonce, False
+        if changed:
+            self._changes += 1  # a relay that changes all the time must not keep us busy
+            self._sleep(min(PAUSE_S[0] * 2**self._changes, PAUSE_S[1]), "it is restarted again and again")
+            raise RelayChangedError("the relay was restarted")
+
+    def _exchange(self, method: str, path: str, content: bytes, wait_s: float = 0.0) -> tuple[int, bytes, bytes]:
+        """Status, nonce and body of one answer."""
+        headers = [(b"host", urlsplit(self._url).netloc.encode()), (b"user-agent", b"tpmdp")]
+        headers += [(b"authorization", self._token.encode())] if self._token else []
+        headers += [(b"content-length", str(len(content)).encode())] if method != "GET" else []
+        limits = {"connect": TIMEOUT_S, "write": TIMEOUT_S, "pool": TIMEOUT_S, "read": wait_s + TIMEOUT_S}
+        self.bytes_sent += len(content) + len(method) + len(path) + 12
+        self.bytes_sent += sum(len(name) + len(value) + 4 for name, value in headers) + 2
+        with self._pool.stream(
+            method, self._url + path, headers=headers, content=content, extensions={"timeout": limits}
+        ) as answer:
+            parts, size = [], 0
+            for part in answer.iter_stream():
+                size += len(part)
+                if size > min(self._answer_max, MESSAGE_MAX + BATCH_MAX):
+                    raise RelayError(f"the relay sent more than {self._answer_max} bytes: check its address")
+                parts.append(part)
+            fields = {name.lower(): value for name, value in answer.headers}
+            return answer.status, _nonce(fields.get(NONCE_HEADER.encode(), b"")), b"".join(parts)
+
+
+def _nonce(value: bytes) -> bytes:
+    try:
+        return bytes.fromhex(value.decode("ascii"))
+    except ValueError:
+        return b""
+
+
+def _describe(error: Exception) -> str:
+    text = str(error) or type(error).__name__
+    if "CERTIFICATE_VERIFY_FAILED" in text:  # trying again does not help
+        raise RelayError(f"the relay's certificate is not trusted ({shown(text, 150)}): give its certificate (--ca)")
+    return shown(text, _ERROR_SHOWN)
+
+
+def _refuse(status: int, body: bytes) -> NoReturn:
+    if status == 409:
+        raise RelayError(
+            "the relay already holds other messages of this party in this session (was its ledger replaced?): "
+            "use the ledger the session was begun with, or a new session"
+        )
+    text = body[: 4 * _ERROR_SHOWN].decode("utf-8", "replace")
+    with suppress(ValueError, KeyError, TypeError):
+        text = str(json.loads(text)["error"])
+    raise RelayError(f"the relay refused ({status}: {shown(text, _ERROR_SHOWN)}): ask its operator")

@@ -8,26 +8,38 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
+import tpmdp.experiments.count_experiment as count
+import tpmdp.experiments.regression_experiment as regression
 from tpmdp._util.files import replacing
-from tpmdp.experiments import count, regression
-from tpmdp.experiments.beyond import enjoyed_table, price_table, relax_table
-from tpmdp.experiments.claims.claim import OURS, WORDS, Claim, Finding, Verdict
-from tpmdp.experiments.claims.every import CLAIMS
-from tpmdp.experiments.consortium import DRAWS
-from tpmdp.experiments.efficiency import complexity, disagreement
-from tpmdp.experiments.evaluation import Evaluation
-from tpmdp.experiments.figures.draw import draw_consortium, draw_count, draw_efficiency, draw_regression, draw_telling
-from tpmdp.experiments.figures.of_weights import draw_adversary, draw_weights
+from tpmdp.experiments.claims.all_claims import CLAIMS
+from tpmdp.experiments.claims.claim import OURS, WORDS, Claim, ClaimResult, ClaimStatus
+from tpmdp.experiments.consortium_experiment import DRAWS
+from tpmdp.experiments.consortium_tables import enjoyed_table, price_table, relax_table
+from tpmdp.experiments.efficiency_experiment import complexity, disagreement
+from tpmdp.experiments.experiment_run import ExperimentRun
+from tpmdp.experiments.figures.main_figures import (
+    draw_consortium,
+    draw_count,
+    draw_efficiency,
+    draw_regression,
+    draw_telling,
+)
+from tpmdp.experiments.figures.weights_figures import draw_adversary, draw_weights
 from tpmdp.experiments.jobs import Row
 from tpmdp.experiments.results import Results
 from tpmdp.experiments.summary import column
-from tpmdp.experiments.weights_measures import Measure, adversary_table, measures
+from tpmdp.experiments.weights_checks import Measure, adversary_table, measures
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-Judged = Sequence[tuple[Claim, Finding]]
-_STYLES: Final = {Verdict.HOLDS: "green", Verdict.FAILS: "red", Verdict.DEPENDS: "yellow", Verdict.UNKNOWN: "dim"}
+Judged = Sequence[tuple[Claim, ClaimResult]]
+_STYLES: Final = {
+    ClaimStatus.HOLDS: "green",
+    ClaimStatus.FAILS: "red",
+    ClaimStatus.DEPENDS: "yellow",
+    ClaimStatus.UNKNOWN: "dim",
+}
 
 
 def judge(results: Results) -> Judged:
@@ -75,7 +87,7 @@ def made_path(made: list[Path], folder: Path, name: str) -> Path:
     return made[-1]
 
 
-def write_report(evaluation: Evaluation, results: Results, path: Path) -> list[Path]:
+def write_report(evaluation: ExperimentRun, results: Results, path: Path) -> list[Path]:
     """The page, and its pictures in a folder of the same name beside it; all files that were written."""
     pictures = draw_all(results, path.with_suffix(""))
     with replacing(path) as file:
@@ -83,7 +95,7 @@ def write_report(evaluation: Evaluation, results: Results, path: Path) -> list[P
     return [path, *pictures]
 
 
-def _page(evaluation: Evaluation, results: Results, path: Path, pictures: Sequence[Path]) -> list[str]:
+def _page(evaluation: ExperimentRun, results: Results, path: Path, pictures: Sequence[Path]) -> list[str]:
     lines = ["# The paper's evaluation, reproduced", "", *_about(evaluation), "", *_settings(evaluation), ""]
     judged = judge(results)
     if judged:
@@ -121,7 +133,7 @@ def _page(evaluation: Evaluation, results: Results, path: Path, pictures: Sequen
     return lines[:-1]
 
 
-def _about(evaluation: Evaluation) -> list[str]:
+def _about(evaluation: ExperimentRun) -> list[str]:
     """How the page was made."""
     made = evaluation.manifest()
     versions = ", ".join(f"{name} {version}" for name, version in made["versions"].items())
@@ -143,7 +155,7 @@ def _about(evaluation: Evaluation) -> list[str]:
     return lines
 
 
-def _settings(evaluation: Evaluation) -> list[str]:
+def _settings(evaluation: ExperimentRun) -> list[str]:
     """What the paper fixes, and what it leaves open."""
     repetitions = count.QUICK_REPETITIONS if evaluation.quick else count.REPETITIONS
     runs = regression.QUICK_RUNS if evaluation.quick else regression.RUNS
@@ -171,8 +183,8 @@ def _settings(evaluation: Evaluation) -> list[str]:
 
 def _claims(judged: Judged) -> list[str]:
     counts = Counter(finding.verdict for claim, finding in judged if claim.where != OURS)
-    words = {Verdict.HOLDS: "hold", Verdict.FAILS: "do not hold", Verdict.DEPENDS: "depend on the setting"}
-    told = [f"{counts[verdict]} {words.get(verdict, verdict.value)}" for verdict in Verdict if counts[verdict]]
+    words = {ClaimStatus.HOLDS: "hold", ClaimStatus.FAILS: "do not hold", ClaimStatus.DEPENDS: "depend on the setting"}
+    told = [f"{counts[verdict]} {words.get(verdict, verdict.value)}" for verdict in ClaimStatus if counts[verdict]]
     whole = f"Of {counts.total()} sentences of the paper " + ", ".join(told) + ". Some say the same of several figures."
     lines = [whole, ""]
     rows: list[Row] = []
@@ -252,7 +264,7 @@ def _weights(results: Results) -> list[list[str]]:
 def measure_rows(found: Sequence[Measure]) -> list[Row]:
     """The table of measures.
 
-    >>> measure_rows([Measure("error", "at most 1", "0.5", Verdict.HOLDS)])
+    >>> measure_rows([Measure("error", "at most 1", "0.5", ClaimStatus.HOLDS)])
     [{'measure': 'error', 'wanted': 'at most 1', 'measured': '0.5', 'met': 'yes'}]
     """
     return [{"measure": one.what, "wanted": one.wanted, "measured": one.measured, "met": one.met} for one in found]

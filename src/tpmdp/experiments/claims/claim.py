@@ -27,7 +27,7 @@ WORDS: Final = (
 )
 
 
-class Verdict(StrEnum):
+class ClaimStatus(StrEnum):
     """What became of a claim."""
 
     HOLDS = "holds"
@@ -37,10 +37,10 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True)
-class Finding:
+class ClaimResult:
     """A verdict and the numbers it rests on."""
 
-    verdict: Verdict
+    verdict: ClaimStatus
     measured: str
 
 
@@ -50,26 +50,26 @@ class Claim:
 
     where: str
     text: str
-    check: Callable[[Results], Finding]
+    check: Callable[[Results], ClaimResult]
     why: str = ""
     """Told where it does not simply hold."""
     remark: str = ""
     """Told always."""
 
-    def finding(self, results: Results) -> Finding:
+    def finding(self, results: Results) -> ClaimResult:
         """The finding; "not measured" where a needed point was not run."""
         try:
             return self.check(results)
         except NotMeasuredError:
-            return Finding(Verdict.UNKNOWN, "")
+            return ClaimResult(ClaimStatus.UNKNOWN, "")
 
-    def note(self, finding: Finding) -> str:
+    def note(self, finding: ClaimResult) -> str:
         """What is to be said of it, given what was found."""
-        wanting = finding.verdict in (Verdict.FAILS, Verdict.DEPENDS)
+        wanting = finding.verdict in (ClaimStatus.FAILS, ClaimStatus.DEPENDS)
         return " ".join(text for text in (self.why if wanting else "", self.remark) if text)
 
 
-def judged(holds: int, of: int, measured: str) -> Finding:
+def judged(holds: int, of: int, measured: str) -> ClaimResult:
     """Holds everywhere, nowhere, or at some points.
 
     >>> judged(1, 3, "...").verdict.value
@@ -77,8 +77,8 @@ def judged(holds: int, of: int, measured: str) -> Finding:
     """
     if not of:
         raise NotMeasuredError("no points")
-    verdict = Verdict.HOLDS if holds == of else Verdict.FAILS if not holds else Verdict.DEPENDS
-    return Finding(verdict, measured)
+    verdict = ClaimStatus.HOLDS if holds == of else ClaimStatus.FAILS if not holds else ClaimStatus.DEPENDS
+    return ClaimResult(verdict, measured)
 
 
 def span(values: list[float], digits: int = 2) -> str:

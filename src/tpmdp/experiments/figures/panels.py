@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from tpmdp.experiments.figures.style import (
+from tpmdp.experiments.figures.axes import (
     BLACK,
     BLUE,
     GREEN,

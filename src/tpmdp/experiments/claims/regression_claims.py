@@ -12,18 +12,18 @@ from tpmdp.experiments.claims.claim import (
     OURS,
     SIMILAR,
     Claim,
-    Finding,
-    Verdict,
+    ClaimResult,
+    ClaimStatus,
     judged,
     measured,
     rounded,
     span,
 )
-from tpmdp.experiments.regression import MEAN, PARTIES
+from tpmdp.experiments.regression_experiment import MEAN, PARTIES
 from tpmdp.experiments.results import NotMeasuredError, Results
 from tpmdp.experiments.scenario import Scenario
-from tpmdp.mechanisms.catalogue import MECHANISMS
-from tpmdp.mechanisms.problem import Regression
+from tpmdp.mechanisms.problem import RegressionProblem
+from tpmdp.mechanisms.registry import MECHANISMS
 
 PANELS: Final = ("conservative", "parties", "threshold")
 PRIVATE: Final = ("G", "TMDP", "non-thre", "MIN", "Sample", "PLDP")
@@ -53,7 +53,7 @@ def _low_and_high(results: Results) -> tuple[list[float], list[float]]:
     return [x for x in xs if x <= 0.05 * parties], [x for x in xs if x >= 0.98 * parties]
 
 
-def _two_worst(results: Results) -> Finding:
+def _two_worst(results: Results) -> ClaimResult:
     points = _points(results, *PANELS)
     wrong = []
     for panel, x in points:
@@ -65,7 +65,7 @@ def _two_worst(results: Results) -> Finding:
     return judged(len(points) - len(wrong), len(points), text)
 
 
-def _sample_closest(results: Results) -> Finding:
+def _sample_closest(results: Results) -> ClaimResult:
     points = _points(results, *PANELS)
     excess = [_excess(results, *point, "Sample") for point in points]
     best = [min(PRIVATE, key=lambda name: results.regression.at(*point, name)) for point in points]
@@ -73,17 +73,17 @@ def _sample_closest(results: Results) -> Finding:
     return judged(best.count("Sample"), len(points), text)
 
 
-def _close_to_curator(results: Results) -> Finding:
+def _close_to_curator(results: Results) -> ClaimResult:
     points = _points(results, *PANELS)
     ratios = {point: max(_beyond(results, *point, name, "MIN") for name in ("G", "TMDP")) for point in points}
     good = sum(ratio <= SIMILAR for ratio in ratios.values())
-    verdict = Verdict.HOLDS if good > len(points) / 2 else Verdict.FAILS
+    verdict = ClaimStatus.HOLDS if good > len(points) / 2 else ClaimStatus.FAILS
     far = [f"{panel} {x:g}" for (panel, x), ratio in ratios.items() if ratio > SIMILAR]
     text = f"at {good} of {len(points)} points; the worse of G, TMDP over MIN: {span(list(ratios.values()))}"
-    return Finding(verdict, text + (f"; more than 1.5 at {', '.join(far)}" if far else ""))
+    return ClaimResult(verdict, text + (f"; more than 1.5 at {', '.join(far)}" if far else ""))
 
 
-def _better_than_the_mean(results: Results) -> Finding:
+def _better_than_the_mean(results: Results) -> ClaimResult:
     points = _points(results, *PANELS)
     wrong = {
         name: [f"{panel} {x:g}" for panel, x in points if results.regression.ratio(panel, x, name, MEAN) >= 1]
@@ -95,7 +95,7 @@ def _better_than_the_mean(results: Results) -> Finding:
     return judged(len(points) - len(wrong["G"]), len(points), text)
 
 
-def _compared(results: Results, panel: str, xs: list[float]) -> Finding:
+def _compared(results: Results, panel: str, xs: list[float]) -> ClaimResult:
     """G against TMDP on the same folds with the same noise, scaled."""
     if len({row["run"] for row in results.regression_rows}) < RUNS_MIN:
         raise NotMeasuredError("too few runs for the test")
@@ -107,15 +107,15 @@ def _compared(results: Results, panel: str, xs: list[float]) -> Finding:
     return judged(better, len(xs), "TMDP - G: " + ", ".join(parts))
 
 
-def _small_fraction(results: Results) -> Finding:
+def _small_fraction(results: Results) -> ClaimResult:
     return _compared(results, "conservative", [x for x in results.regression.xs("conservative") if x <= 0.01])
 
 
-def _threshold_near_all(results: Results) -> Finding:
+def _threshold_near_all(results: Results) -> ClaimResult:
     return _compared(results, "threshold", _low_and_high(results)[1])
 
 
-def _grows_with_fraction(results: Results) -> Finding:
+def _grows_with_fraction(results: Results) -> ClaimResult:
     xs = measured(results.regression.xs("conservative"))
     parts, good = [], 0
     for name in ("G", "non-thre", "TMDP", "MIN"):
@@ -126,7 +126,7 @@ def _grows_with_fraction(results: Results) -> Finding:
     return judged(good, 8, f"at f_C = {xs[0]:g}, 0.01, {xs[-1]:g}: " + "; ".join(parts))
 
 
-def _falls_with_parties(results: Results) -> Finding:
+def _falls_with_parties(results: Results) -> ClaimResult:
     xs = measured(results.regression.xs("parties"))
     parts, good = [], 0
     for name in NOISY:
@@ -137,7 +137,7 @@ def _falls_with_parties(results: Results) -> Finding:
     return judged(good, len(NOISY), "; ".join(parts))
 
 
-def _bump(results: Results) -> Finding:
+def _bump(results: Results) -> ClaimResult:
     xs = results.regression.xs("parties")
     if not {100_000.0, 160_000.0, 300_000.0} <= set(xs):
         raise NotMeasuredError("the points about 160,000")
@@ -151,7 +151,7 @@ def _bump(results: Results) -> Finding:
     return judged(good, len(NOISY), text)
 
 
-def _converges(results: Results) -> Finding:
+def _converges(results: Results) -> ClaimResult:
     xs = [x for x in results.regression.xs("parties") if x >= 900_000]
     ratios = [results.regression.ratio("parties", x, name, "non-pri") for x in xs for name in NOISY]
     small = [results.regression.ratio("parties", 50_000.0, name, "non-pri") for name in NOISY]
@@ -159,13 +159,13 @@ def _converges(results: Results) -> Finding:
     return judged(sum(ratio <= BETTER for ratio in ratios), len(ratios), text)
 
 
-def _low_threshold(results: Results) -> Finding:
+def _low_threshold(results: Results) -> ClaimResult:
     low = _low_and_high(results)[0]
     ratios = [_beyond(results, "threshold", x, name, "MIN") for x in low for name in ("G", "TMDP")]
     return judged(sum(ratio <= SIMILAR for ratio in ratios), len(ratios), f"G, TMDP over MIN: {span(ratios, 3)}")
 
 
-def _improves_with_threshold(results: Results) -> Finding:
+def _improves_with_threshold(results: Results) -> ClaimResult:
     xs = measured(results.regression.xs("threshold"))
     falls = sum(
         results.regression.at("threshold", xs[-1], name) < results.regression.at("threshold", xs[0], name)
@@ -174,7 +174,7 @@ def _improves_with_threshold(results: Results) -> Finding:
     return judged(falls, 2, _ends(results, xs))
 
 
-def _loss_rises_with_threshold(results: Results) -> Finding:
+def _loss_rises_with_threshold(results: Results) -> ClaimResult:
     xs = measured(results.regression.xs("threshold"))
     good = 0
     for name in ("G", "TMDP"):
@@ -193,10 +193,10 @@ def _ends(results: Results, xs: list[float]) -> str:
     return "loss of " + "; ".join(parts)
 
 
-def _sample_has_least_noise(results: Results) -> Finding:
+def _sample_has_least_noise(results: Results) -> ClaimResult:
     if not results.regression_rows:
         raise NotMeasuredError("not run")
-    setting = Scenario(PARTIES).setting(np.random.default_rng(0), Regression(np.zeros((1, 5))).sensitivity)
+    setting = Scenario(PARTIES).setting(np.random.default_rng(0), RegressionProblem(np.zeros((1, 5))).sensitivity)
     noise = {name: MECHANISMS[name].noise(setting) ** 0.5 for name in ("Sample", "MIN", "G", "TMDP", "non-thre")}
     text = "standard deviation of the noise at the default: "
     text += ", ".join(f"{name} {rounded(value)}" for name, value in noise.items())

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Final
 
-from tpmdp.experiments.claims.claim import CONSTANT, MUCH, Claim, Finding, judged, rounded, span
-from tpmdp.experiments.efficiency import METHODS, RULES
+from tpmdp.experiments.claims.claim import CONSTANT, MUCH, Claim, ClaimResult, judged, rounded, span
+from tpmdp.experiments.efficiency_experiment import METHODS, RULES
 from tpmdp.experiments.results import NotMeasuredError, Results, slope
 
 SOLVERS: Final = ("highs", "gurobi")
@@ -38,7 +38,7 @@ def _seconds(value: float) -> str:
     return f"{value:.1f} s" if value >= 1 else f"{1e3 * value:.1f} ms"
 
 
-def _flat_memory(results: Results) -> Finding:
+def _flat_memory(results: Results) -> ClaimResult:
     series = {rule: _series(results, "ours", rule, "peak_bytes") for rule in _rules(results)}
     memory = series.get("half", {})
     if not memory:
@@ -52,7 +52,7 @@ def _flat_memory(results: Results) -> Finding:
     return judged(good, 2, text)
 
 
-def _smaller_memory(results: Results) -> Finding:
+def _smaller_memory(results: Results) -> ClaimResult:
     parts, good, of = [], 0, 0
     for method in SOLVERS:
         for rule in _rules(results):
@@ -67,15 +67,15 @@ def _smaller_memory(results: Results) -> Finding:
     return judged(good, of, f"twice ours or more at {good} of {of} points; " + "; ".join(parts))
 
 
-def _memory_grows_with_threshold(results: Results) -> Finding:
+def _memory_grows_with_threshold(results: Results) -> ClaimResult:
     return _grows_with_threshold(results, "peak_bytes", _bytes)
 
 
-def _time_grows_with_threshold(results: Results) -> Finding:
+def _time_grows_with_threshold(results: Results) -> ClaimResult:
     return _grows_with_threshold(results, "seconds", _seconds)
 
 
-def _grows_with_threshold(results: Results, column: str, shown: Callable[[float], str]) -> Finding:
+def _grows_with_threshold(results: Results, column: str, shown: Callable[[float], str]) -> ClaimResult:
     """The same n, t = 2, 3 and half."""
     parts, good, of = [], 0, 0
     for method in SOLVERS:
@@ -91,7 +91,7 @@ def _grows_with_threshold(results: Results, column: str, shown: Callable[[float]
     return judged(good, of, f"at {good} of {of} pairs; " + "; ".join(parts))
 
 
-def _exponential(results: Results, column: str) -> Finding:
+def _exponential(results: Results, column: str) -> ClaimResult:
     """Growth for each added party, t = n/2, over the larger points."""
     memory = {n: value for n, value in _series(results, "highs", "half", column).items() if n >= 14}
     if len(memory) < 4:
@@ -103,15 +103,15 @@ def _exponential(results: Results, column: str) -> Finding:
     return judged(int(min(growth[-3:]) > 1.5), 1, text + (f"; limit reached at {', '.join(ends)}" if ends else ""))
 
 
-def _exponential_memory(results: Results) -> Finding:
+def _exponential_memory(results: Results) -> ClaimResult:
     return _exponential(results, "peak_bytes")
 
 
-def _exponential_time(results: Results) -> Finding:
+def _exponential_time(results: Results) -> ClaimResult:
     return _exponential(results, "seconds")
 
 
-def _same_time_for_every_threshold(results: Results) -> Finding:
+def _same_time_for_every_threshold(results: Results) -> ClaimResult:
     times = {rule: _series(results, "ours", rule, "seconds") for rule in _rules(results)}
     if not times:
         raise NotMeasuredError("not run")
@@ -123,7 +123,7 @@ def _same_time_for_every_threshold(results: Results) -> Finding:
     return judged(sum(ratio <= CONSTANT for ratio in ratios), len(ratios), text)
 
 
-def _below_a_millisecond(results: Results) -> Finding:
+def _below_a_millisecond(results: Results) -> ClaimResult:
     parts, good, of = [], 0, 0
     for method in ("ours", "gurobi", "highs"):
         times = []
@@ -136,7 +136,7 @@ def _below_a_millisecond(results: Results) -> Finding:
     return judged(good, of, ", ".join(parts))
 
 
-def _ours_grows_slowly(results: Results) -> Finding:
+def _ours_grows_slowly(results: Results) -> ClaimResult:
     times = {n: value for n, value in _series(results, "ours", "half", "seconds").items() if n >= 100_000}
     power = slope(times, times.values())
     most = max(times)  # the slope has seen two
@@ -144,7 +144,7 @@ def _ours_grows_slowly(results: Results) -> Finding:
     return judged(int(power <= 1.2), 1, text)
 
 
-def _sharply(results: Results) -> Finding:
+def _sharply(results: Results) -> ClaimResult:
     parts, good, of = [], 0, 0
     for rule, paper in (("t2", 4.5), ("t3", 5.5)):
         times = {n: value for n, value in _series(results, "highs", rule, "seconds").items() if n >= 40}
@@ -155,7 +155,7 @@ def _sharply(results: Results) -> Finding:
     return judged(good, of, "; ".join(parts))
 
 
-def _better(results: Results) -> Finding:
+def _better(results: Results) -> ClaimResult:
     parts, good, of = [], 0, 0
     for method in SOLVERS:
         for rule in _rules(results):

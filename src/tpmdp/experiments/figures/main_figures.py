@@ -11,7 +11,19 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tpmdp.experiments.consortium import PAPER_PARTIES
+from tpmdp.experiments.consortium_experiment import PAPER_PARTIES
+from tpmdp.experiments.figures.axes import (
+    WIDTH,
+    Stretched,
+    figure_in,
+    legend,
+    log_axis,
+    number,
+    panels,
+    place_legend,
+    plain,
+    title,
+)
 from tpmdp.experiments.figures.panels import (
     chosen,
     conservative_panel,
@@ -27,22 +39,10 @@ from tpmdp.experiments.figures.panels import (
     relax_panel,
     threshold_panel,
 )
-from tpmdp.experiments.figures.style import (
-    WIDTH,
-    Stretched,
-    figure_in,
-    legend,
-    log_axis,
-    number,
-    panels,
-    place_legend,
-    plain,
-    title,
-)
 from tpmdp.experiments.jobs import Row
-from tpmdp.experiments.regression import PARTIES, QUICK_PARTIES
+from tpmdp.experiments.regression_experiment import PARTIES, QUICK_PARTIES
 from tpmdp.experiments.scenario import DEFAULT
-from tpmdp.mechanisms.catalogue import MECHANISMS
+from tpmdp.mechanisms.registry import MECHANISMS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,9 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tpmdp.experiments.count import DENSITY
-from tpmdp.experiments.figures.panels import chosen, draw_lines, error_range
-from tpmdp.experiments.figures.style import (
+from tpmdp.experiments.count_experiment import DENSITY
+from tpmdp.experiments.figures.axes import (
     BLACK,
     GREY,
     LEGEND_ORDER,
@@ -29,8 +28,9 @@ from tpmdp.experiments.figures.style import (
     plain,
     title,
 )
+from tpmdp.experiments.figures.panels import chosen, draw_lines, error_range
 from tpmdp.experiments.jobs import Row
-from tpmdp.experiments.weights import LARGE
+from tpmdp.experiments.weights_experiment import LARGE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,8 +12,8 @@ from tpmdp.experiments.claims.claim import (
     MUCH,
     SIMILAR,
     Claim,
-    Finding,
-    Verdict,
+    ClaimResult,
+    ClaimStatus,
     judged,
     measured,
     span,
@@ -21,9 +21,9 @@ from tpmdp.experiments.claims.claim import (
 from tpmdp.experiments.results import NotMeasuredError, Results, linearity, slope
 from tpmdp.experiments.scenario import DEFAULT
 from tpmdp.mechanisms.additive import Optimal, SameBudget
-from tpmdp.mechanisms.base import Setting
-from tpmdp.mechanisms.catalogue import MECHANISMS
-from tpmdp.mechanisms.problem import Count
+from tpmdp.mechanisms.mechanism import Setting
+from tpmdp.mechanisms.problem import CountProblem
+from tpmdp.mechanisms.registry import MECHANISMS
 from tpmdp.spec import Spec
 
 HALF: Final = ("density", "conservative", "parties")  # panels in which the threshold is half of the parties
@@ -34,7 +34,7 @@ def _points(results: Results, *panels: str) -> list[tuple[str, float]]:
     return [(panel, x) for panel in panels for x in results.count.xs(panel)]
 
 
-def _non_thre_worst(results: Results) -> Finding:
+def _non_thre_worst(results: Results) -> ClaimResult:
     points = _points(results, *HALF)
     worse = [all(results.clearly(*point, "non-thre", other) for other in OTHERS) for point in points]
     ratios = [min(results.count.ratio(*point, "non-thre", other) for other in OTHERS) for point in points]
@@ -42,21 +42,21 @@ def _non_thre_worst(results: Results) -> Finding:
     return judged(sum(worse), len(points), text)
 
 
-def _three_similar(results: Results) -> Finding:
+def _three_similar(results: Results) -> ClaimResult:
     points = _points(results, *HALF, "threshold")
     ratios = [
         max(results.count.ratio(*point, one, other) for one in ("G", "TMDP") for other in ("G", "TMDP", "MIN"))
         for point in points
     ]
     good = sum(ratio <= SIMILAR for ratio in ratios)
-    verdict = Verdict.HOLDS if good > len(points) / 2 else Verdict.FAILS
+    verdict = ClaimStatus.HOLDS if good > len(points) / 2 else ClaimStatus.FAILS
     default = results.count.ratio("parties", 1000.0, "G", "MIN")
-    return Finding(
+    return ClaimResult(
         verdict, f"within 1.5 at {good} of {len(points)} points; G is {default:.2f} times MIN at the default"
     )
 
 
-def _better_at_the_ends(results: Results) -> Finding:
+def _better_at_the_ends(results: Results) -> ClaimResult:
     few = [x for x in results.count.xs("conservative") if x <= 0.04]
     high = [x for x in results.count.xs("threshold") if x > 900]
     ratios = [results.count.ratio("conservative", x, "TMDP", "G") for x in few]
@@ -65,7 +65,7 @@ def _better_at_the_ends(results: Results) -> Finding:
     return judged(sum(ratio >= BETTER for ratio in ratios + tall), len(ratios + tall), text)
 
 
-def _flat_in_density(results: Results) -> Finding:
+def _flat_in_density(results: Results) -> ClaimResult:
     spreads = {name: _spread(results, "density", name) for name in ("G", "TMDP", "MIN", "non-thre", "PLDP")}
     text = "largest over smallest error: " + ", ".join(f"{name} {value:.3f}" for name, value in spreads.items())
     return judged(sum(value <= CONSTANT for value in spreads.values()), len(spreads), text)
@@ -76,7 +76,7 @@ def _spread(results: Results, panel: str, name: str) -> float:
     return max(values) / min(values)
 
 
-def _density_ranking(results: Results) -> Finding:
+def _density_ranking(results: Results) -> ClaimResult:
     points = _points(results, "density")
     close = [results.count.ratio(*point, name, "MIN") for point in points for name in ("G", "TMDP")]
     far = [
@@ -91,7 +91,7 @@ def _density_ranking(results: Results) -> Finding:
     )
 
 
-def _sample_linear(results: Results) -> Finding:
+def _sample_linear(results: Results) -> ClaimResult:
     xs = measured(results.count.xs("density"))
     ys = [results.count.at("density", x, "Sample") for x in xs]
     straight = linearity(xs, ys)
@@ -99,14 +99,14 @@ def _sample_linear(results: Results) -> Finding:
     return judged(int(straight > 0.99), 1, text)
 
 
-def _small_fraction(results: Results) -> Finding:
+def _small_fraction(results: Results) -> ClaimResult:
     xs = [x for x in results.count.xs("conservative") if x <= 0.04]
     ratios = {x: results.count.ratio("conservative", x, "TMDP", "G") for x in xs}
     text = "TMDP/G: " + ", ".join(f"{ratio:.3f} at {x:g}" for x, ratio in ratios.items())
     return judged(sum(ratio >= BETTER for ratio in ratios.values()), len(xs), text)
 
 
-def _local_deteriorates(results: Results) -> Finding:
+def _local_deteriorates(results: Results) -> ClaimResult:
     xs = measured(results.count.xs("conservative"))
     first, tenth, last = (results.count.at("conservative", x, "PLDP") for x in (xs[0], 0.1, 0.54))
     before, after = (tenth - first) / 0.1, (last - tenth) / 0.44
@@ -115,13 +115,13 @@ def _local_deteriorates(results: Results) -> Finding:
     return judged(int(after > before), 1, text)
 
 
-def _curator_similar(results: Results) -> Finding:
+def _curator_similar(results: Results) -> ClaimResult:
     points = _points(results, "conservative")
     ratios = [results.count.ratio(*point, name, "MIN") for point in points for name in ("G", "TMDP")]
     return judged(sum(ratio <= SIMILAR for ratio in ratios), len(ratios), f"G, TMDP over MIN: {span(ratios)}")
 
 
-def _sample_best(results: Results) -> Finding:
+def _sample_best(results: Results) -> ClaimResult:
     points = _points(results, "conservative")
     others = ("G", "TMDP", "MIN", "non-thre", "PLDP")
     lead = {x: min(results.count.ratio(panel, x, name, "Sample") for name in others) for panel, x in points}
@@ -131,7 +131,7 @@ def _sample_best(results: Results) -> Finding:
     return judged(len(lead) - len(lost), len(lead), text)
 
 
-def _large_n(results: Results) -> Finding:
+def _large_n(results: Results) -> ClaimResult:
     xs = [x for x in results.count.xs("parties") if x >= 5000]
     ratios = [
         min(results.count.ratio("parties", x, other, name) for other in ("Sample", "PLDP", "non-thre"))
@@ -144,7 +144,7 @@ def _large_n(results: Results) -> Finding:
     return judged(sum(ratio > 1 for ratio in ratios), len(ratios), text)
 
 
-def _growth(results: Results) -> Finding:
+def _growth(results: Results) -> ClaimResult:
     xs = [x for x in results.count.xs("parties") if x >= 1000]
     wanted = {"Sample": 1.0, "non-thre": 0.5, "PLDP": 0.5}
     found = {name: slope(xs, [results.count.at("parties", x, name) for x in xs]) for name in wanted}
@@ -160,12 +160,12 @@ def _growth_at_fixed_delta(name: str) -> float:
     for count in (1000, 10_000):
         spec = [DEFAULT.setting(random, 1.0, count).spec for _ in range(10)]  # the delta of 1000 parties for all
         settings = [Setting.of(one.replace(threshold=count // 2)) for one in spec]
-        problem = Count(np.zeros(count))
+        problem = CountProblem(np.zeros(count))
         squares[count] = np.mean([MECHANISMS[name].error(setting, problem).variance[0] for setting in settings])
     return slope(squares, squares.values()) / 2
 
 
-def _others_flat_in_threshold(results: Results) -> Finding:
+def _others_flat_in_threshold(results: Results) -> ClaimResult:
     flat = {name: _spread(results, "threshold", name) for name in ("MIN", "non-thre", "Sample", "PLDP")}
     steep = {name: _spread(results, "threshold", name) for name in ("G", "TMDP")}
     text = "largest over smallest error: " + ", ".join(f"{name} {value:.3g}" for name, value in (flat | steep).items())
@@ -173,14 +173,14 @@ def _others_flat_in_threshold(results: Results) -> Finding:
     return judged(good, len(flat) + len(steep), text)
 
 
-def _until_700(results: Results) -> Finding:
+def _until_700(results: Results) -> ClaimResult:
     xs = [x for x in results.count.xs("threshold") if x < 700]
     ratios = {x: results.count.ratio("threshold", x, "G", "MIN") for x in xs}
     text = "G/MIN: " + ", ".join(f"{ratio:.2f} at {x:g}" for x, ratio in list(ratios.items())[-4:])
     return judged(sum(ratio <= SIMILAR for ratio in ratios.values()), len(xs), text)
 
 
-def _until_900(results: Results) -> Finding:
+def _until_900(results: Results) -> ClaimResult:
     xs = [x for x in results.count.xs("threshold") if x < 900]
     ratios = [results.count.ratio("threshold", x, "PLDP", "G") for x in xs]
     ahead = [x for x in results.count.xs("threshold") if results.count.ratio("threshold", x, "PLDP", "G") > 1]
@@ -188,20 +188,20 @@ def _until_900(results: Results) -> Finding:
     return judged(sum(ratio > 1 for ratio in ratios), len(ratios), text)
 
 
-def _same_until_900(results: Results) -> Finding:
+def _same_until_900(results: Results) -> ClaimResult:
     xs = [x for x in results.count.xs("threshold") if x <= 900]
     ratios = [results.count.ratio("threshold", x, "TMDP", "G") for x in xs]
     return judged(sum(ratio <= SIMILAR for ratio in ratios), len(xs), f"TMDP/G: {span(ratios)}")
 
 
-def _after_900(results: Results) -> Finding:
+def _after_900(results: Results) -> ClaimResult:
     xs = [x for x in results.count.xs("threshold") if x > 900]
     ratios = {x: results.count.ratio("threshold", x, "TMDP", "G") for x in xs}
     text = "TMDP/G: " + ", ".join(f"{ratio:.2f} at {x:g}" for x, ratio in ratios.items())
     return judged(sum(results.clearly("threshold", x, "TMDP", "G") for x in xs), len(xs), text)
 
 
-def _beats_local(results: Results) -> Finding:
+def _beats_local(results: Results) -> ClaimResult:
     points = _points(results, *HALF)
     worse = [f"{panel} {x:g}" for panel, x in points if results.count.ratio(panel, x, "PLDP", "G") < BETTER]
     ratios = [results.count.ratio(*point, "PLDP", "G") for point in points]
@@ -209,7 +209,7 @@ def _beats_local(results: Results) -> Finding:
     return judged(len(points) - len(worse), len(points), text)
 
 
-def _beats_any_coalition(results: Results) -> Finding:
+def _beats_any_coalition(results: Results) -> ClaimResult:
     points = _points(results, *HALF, "threshold")
     ratios = [results.count.ratio(*point, "non-thre", "G") for point in points]
     worse = [f"{panel} {x:g}" for panel, x in points if results.count.ratio(panel, x, "non-thre", "G") < BETTER]
@@ -217,7 +217,7 @@ def _beats_any_coalition(results: Results) -> Finding:
     return judged(len(points) - len(worse), len(points), text)
 
 
-def _near_curators(results: Results) -> Finding:
+def _near_curators(results: Results) -> ClaimResult:
     points = _points(results, *HALF)
     ratios = {name: [results.count.ratio(*point, "G", name) for point in points] for name in ("MIN", "Sample")}
     good = sum(ratio <= SIMILAR for values in ratios.values() for ratio in values)
@@ -225,7 +225,7 @@ def _near_curators(results: Results) -> Finding:
     return judged(good, 2 * len(points), text + " at t = n/2")
 
 
-def _one_strict_party(results: Results) -> Finding:
+def _one_strict_party(results: Results) -> ClaimResult:
     if not results.count.points:
         raise NotMeasuredError("the count was not run")
     parts, good = [], 0
@@ -241,7 +241,7 @@ def _one_strict_party(results: Results) -> Finding:
     return judged(good, len(sizes), text + ", ".join(parts))
 
 
-def _bounded(results: Results) -> Finding:
+def _bounded(results: Results) -> ClaimResult:
     if not results.count.points:
         raise NotMeasuredError("the count was not run")
     ours, local = (2 * _growth_at_fixed_delta(name) for name in ("G", "PLDP"))

@@ -107,9 +107,9 @@ def flat(**changes: float) -> dict[str, float]:
     ],
 )
 def test_a_claim_about_the_count_is_judged_by_its_points(words: str, rows: list[Row], verdict: ClaimStatus) -> None:
-    finding = claim("count", words).finding(Results(count_rows=rows))
-    assert finding.verdict is verdict, finding
-    assert finding.measured
+    result = claim("count", words).result(Results(count_rows=rows))
+    assert result.status is verdict, result
+    assert result.measured
 
 
 def fitted(panel: str, errors: dict[float, dict[str, float]]) -> list[Row]:
@@ -183,8 +183,8 @@ def losses(**changes: float) -> dict[str, float]:
     ],
 )
 def test_a_claim_about_regression_is_judged_by_its_points(words: str, rows: list[Row], verdict: ClaimStatus) -> None:
-    finding = claim("regression", words).finding(Results(regression_rows=rows))
-    assert finding.verdict is verdict, finding
+    result = claim("regression", words).result(Results(regression_rows=rows))
+    assert result.status is verdict, result
 
 
 def timed(**series: dict[int, tuple[float, float]]) -> list[Row]:
@@ -204,10 +204,10 @@ def test_claims_about_efficiency() -> None:
     solver = {n: (1e-3 * 2.0**n, 1e3 * 2.0**n) for n in (10, 14, 15, 16, 17, 18)}
     rows = timed(ours_half=ours, ours_t2=ours, highs_half={**solver, 19: (0.0, 0.0)})
     results = Results(efficiency_rows=rows)
-    found = {one.text: one.finding(results) for one in CLAIMS["efficiency"]}
+    found = {one.text: one.result(results) for one in CLAIMS["efficiency"]}
 
     def verdict(words: str) -> ClaimStatus:
-        return next(finding.verdict for text, finding in found.items() if words in text)
+        return next(result.status for text, result in found.items() if words in text)
 
     assert verdict("does not depend on n and t") is ClaimStatus.DEPENDS
     assert verdict("much smaller than the solver's") is ClaimStatus.HOLDS
@@ -216,14 +216,14 @@ def test_claims_about_efficiency() -> None:
     assert verdict("less than a millisecond") is ClaimStatus.DEPENDS
     assert verdict("outperforms the solver in space and time") is ClaimStatus.HOLDS
     assert verdict("the same for every t") is ClaimStatus.HOLDS
-    memory = next(finding for text, finding in found.items() if "it grows exponentially" in text)
+    memory = next(result for text, result in found.items() if "it grows exponentially" in text)
     assert "limit reached at n = 19: memory" in memory.measured
 
 
 @pytest.mark.parametrize("group", CLAIMS)
 def test_without_results_every_claim_is_not_measured(group: str) -> None:
     for one in CLAIMS[group]:
-        assert one.finding(Results()).verdict is ClaimStatus.UNKNOWN, one.text
+        assert one.result(Results()).status is ClaimStatus.UNKNOWN, one.text
 
 
 def test_claims_are_told_apart_and_say_where_they_stand() -> None:

@@ -101,8 +101,8 @@ def experiment(
     judged, found = judge(results), measures(results)
     if as_json:
         rows = [
-            {"where": claim.where, "claim": claim.text, "measured": finding.measured, "verdict": finding.verdict.value}
-            for claim, finding in judged
+            {"where": claim.where, "claim": claim.text, "measured": result.measured, "verdict": result.status.value}
+            for claim, result in judged
         ]
         rows += [
             {"where": "weights", "claim": f"{one.what}: {one.wanted}", "measured": one.measured, "verdict": one.verdict}

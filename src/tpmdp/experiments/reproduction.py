@@ -29,6 +29,7 @@ from tpmdp.experiments.jobs import Row
 from tpmdp.experiments.results import Results
 from tpmdp.experiments.summary import column
 from tpmdp.experiments.weights_checks import Measure, adversary_table, measures
+from tpmdp.report.tables import new_table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,7 +44,7 @@ _STYLES: Final = {
 
 
 def judge(results: Results) -> Judged:
-    """Every claim with its finding; those of experiments that were not run are left out.
+    """Every claim with its result; those of experiments that were not run are left out.
 
     >>> judge(Results())
     []
@@ -53,7 +54,7 @@ def judge(results: Results) -> Judged:
         "regression": results.regression_rows,
         "efficiency": results.efficiency_rows,
     }
-    return [(claim, claim.finding(results)) for name, claims in CLAIMS.items() if run[name] for claim in claims]
+    return [(claim, claim.result(results)) for name, claims in CLAIMS.items() if run[name] for claim in claims]
 
 
 def draw_all(results: Results, folder: Path) -> list[Path]:
@@ -182,19 +183,19 @@ def _settings(evaluation: ExperimentRun) -> list[str]:
 
 
 def _claims(judged: Judged) -> list[str]:
-    counts = Counter(finding.verdict for claim, finding in judged if claim.where != OURS)
+    counts = Counter(result.status for claim, result in judged if claim.where != OURS)
     words = {ClaimStatus.HOLDS: "hold", ClaimStatus.FAILS: "do not hold", ClaimStatus.DEPENDS: "depend on the setting"}
     told = [f"{counts[verdict]} {words.get(verdict, verdict.value)}" for verdict in ClaimStatus if counts[verdict]]
     whole = f"Of {counts.total()} sentences of the paper " + ", ".join(told) + ". Some say the same of several figures."
     lines = [whole, ""]
     rows: list[Row] = []
     notes = []
-    for number, (claim, finding) in enumerate(judged, 1):
-        note = claim.note(finding)
+    for number, (claim, result) in enumerate(judged, 1):
+        note = claim.note(result)
         mark = f" (note {number})" if note else ""
         notes += [f"- **Note {number}.** {note}"] if note else []
-        row: Row = {"": number, "where": claim.where, "claim": claim.text, "measured": finding.measured}
-        rows.append({**row, "verdict": f"**{finding.verdict.value}**{mark}"})
+        row: Row = {"": number, "where": claim.where, "claim": claim.text, "measured": result.measured}
+        rows.append({**row, "verdict": f"**{result.status.value}**{mark}"})
     return [*lines, *_table(rows), *([""] if notes else []), *notes]
 
 
@@ -272,10 +273,9 @@ def measure_rows(found: Sequence[Measure]) -> list[Row]:
 
 def print_measures(found: Sequence[Measure], console: Console) -> None:
     """What is wanted of weights, and what was measured, on the terminal."""
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(title="Measures of weights (W)", title_justify="left")
+    table = new_table("Measures of weights (W)")
     for name, ratio in (("measure", 5), ("wanted", 2), ("measured", 5)):
         table.add_column(name, ratio=ratio)
     table.add_column("met", no_wrap=True)
@@ -320,14 +320,13 @@ def _table(rows: Sequence[Row]) -> list[str]:
 
 def print_claims(judged: Judged, console: Console) -> None:
     """The claims as a table on the terminal."""
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(title="Claims of the paper", title_justify="left", show_lines=False)
+    table = new_table("Claims of the paper")
     for name, ratio in (("where", 2), ("claim", 4), ("measured", 5)):
         table.add_column(name, ratio=ratio)
     table.add_column("verdict", no_wrap=True)
-    for claim, finding in judged:
-        verdict = Text(finding.verdict.value, style=_STYLES[finding.verdict])
-        table.add_row(claim.where, claim.text, finding.measured, verdict)
+    for claim, result in judged:
+        verdict = Text(result.status.value, style=_STYLES[result.status])
+        table.add_row(claim.where, claim.text, result.measured, verdict)
     console.print(table)

@@ -1,4 +1,4 @@
-"""All claims of the paper, in its order."""
+"""All claims of the paper, in its order, by the experiment that checks them."""
 
 from __future__ import annotations
 
@@ -11,4 +11,3 @@ CLAIMS: Final = {
     "regression": regression_claims.CLAIMS,
     "efficiency": efficiency_claims.CLAIMS,
 }
-"""By the experiment that checks them."""

@@ -15,9 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.data.tables import BOTH, NUMBER, complaint, outcome, plain, read_plain
-from tpmdp.data import columns, csv_shape
-from tpmdp.data.csv_file import read_csv, read_csv_fast
-from tpmdp.data.csv_text import read_csv_text
+from tpmdp.data import columns
+from tpmdp.data.csv import measure, read_csv, read_with_duckdb, read_with_python
 from tpmdp.data.table import Text
 
 REGULAR = [
@@ -80,15 +79,15 @@ def write(folder: Path, content: bytes) -> Path:
 
 @pytest.fixture(autouse=True)
 def no_file_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tpmdp.data.csv_file._LARGE", 0)
+    monkeypatch.setattr("tpmdp.data.csv._LARGE", 0)
 
 
 @pytest.mark.parametrize(("content", "ages", "regions"), REGULAR)
 def test_regular_files_are_read_fast(tmp_path: Path, content: bytes, ages: list[float], regions: list[str]) -> None:
     path = write(tmp_path, content)
-    fast = read_csv_fast(path, BOTH)
+    fast = read_with_duckdb(path, BOTH)
     assert fast is not None
-    assert plain(fast) == plain(read_csv_text(path, BOTH)) == {"age": ages, "region": regions}
+    assert plain(fast) == plain(read_with_python(path, BOTH)) == {"age": ages, "region": regions}
 
 
 @pytest.mark.parametrize(("content", "ages", "regions"), UNUSUAL)
@@ -96,7 +95,7 @@ def test_unusual_files_are_read_all_the_same(
     tmp_path: Path, content: bytes, ages: list[float], regions: list[str]
 ) -> None:
     path = write(tmp_path, content)
-    assert read_csv_fast(path, BOTH) is None
+    assert read_with_duckdb(path, BOTH) is None
     assert read_plain(path, BOTH) == {"age": ages, "region": regions}
 
 
@@ -106,7 +105,7 @@ def test_wrong_files_are_refused_with_the_line(tmp_path: Path, content: bytes, m
     found = complaint(path, BOTH)
     assert message in found
     assert not any(secret in found for secret in ("north", "xx", "yy", "70", "41"))
-    assert found == outcome(read_csv_text, path, BOTH)
+    assert found == outcome(read_with_python, path, BOTH)
 
 
 @pytest.mark.parametrize("value", NO_NUMBERS)
@@ -145,17 +144,17 @@ def test_too_many_distinct_texts_are_refused(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(columns, "TEXT_VALUES_MAX", 3)
     monkeypatch.setattr("tpmdp.data.duck.TEXT_VALUES_MAX", 3)
     path = write(tmp_path, b"age,region\n1,a\n2,b\n3,c\n4,a\n")
-    assert read_csv_fast(path, BOTH) is not None
+    assert read_with_duckdb(path, BOTH) is not None
     assert len(read_plain(path, BOTH)["region"]) == 4
     path = write(tmp_path, b"age,region\n1,a\n2,b\n3,c\n4,d\n")
-    assert read_csv_fast(path, BOTH) is None
+    assert read_with_duckdb(path, BOTH) is None
     assert "distinct values in column region" in complaint(path, BOTH)
 
 
 def test_without_duckdb_everything_still_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path, REGULAR[0][0])
     monkeypatch.setitem(sys.modules, "duckdb", None)
-    assert read_csv_fast(path, BOTH) is None
+    assert read_with_duckdb(path, BOTH) is None
     assert read_plain(path, BOTH) == {"age": [70.0, 41.0], "region": ["north", "south"]}
 
 
@@ -163,7 +162,7 @@ def test_many_records_keep_their_order(tmp_path: Path) -> None:
     count = 300_000  # several blocks for several threads
     lines = [f'{i},"region, {i * i % 1009}",{"x" * 100}' for i in range(count)]
     path = write(tmp_path, "\n".join(["age,region,note", *lines]).encode())
-    fast = read_csv_fast(path, BOTH)
+    fast = read_with_duckdb(path, BOTH)
     assert fast is not None
     assert plain(fast) == {
         "age": [float(i) for i in range(count)],
@@ -189,7 +188,7 @@ def test_numbers_are_the_same_to_the_last_bit(tmp_path: Path) -> None:
     texts = [text for text in number_texts(random.Random(7), 60_000) if abs(float(text)) < float("inf")]
     texts = [text for text in texts if float(text) or not text.strip("-0.").partition("E")[0]]  # DuckDB refuses 1e-400
     path = write(tmp_path, "\n".join(["age", *texts]).encode())
-    fast = read_csv_fast(path, NUMBER)
+    fast = read_with_duckdb(path, NUMBER)
     assert fast is not None
     age = fast["age"]
     assert not isinstance(age, Text)
@@ -250,10 +249,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def agree(folder: Path, content: bytes) -> bool:
     """What the fast reader gives is what the Python reader gives; True where the fast one was at work."""
     path = write(folder, content)
-    fast = {tuple(wanted): read_csv_fast(path, wanted) for wanted in (BOTH, NUMBER)}
+    fast = {tuple(wanted): read_with_duckdb(path, wanted) for wanted in (BOTH, NUMBER)}
     for wanted in (BOTH, NUMBER):
         found = fast[tuple(wanted)]
-        assert found is None or repr(plain(found)) == outcome(read_csv_text, path, wanted)
+        assert found is None or repr(plain(found)) == outcome(read_with_python, path, wanted)
     return any(found is not None for found in fast.values())
 
 
@@ -286,10 +285,10 @@ def test_both_readers_agree_on_written_files(
 @given(st.lists(st.sampled_from([*TOKENS, '\n"', '",', '"\n']), max_size=30).map("".join), st.integers(1, 9))
 def test_blocks_make_no_difference(folder: Path, text: str, size: int) -> None:
     path = write(folder, text.encode())
-    whole = csv_shape.measure(path)
+    whole = measure(path)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(csv_shape, "_BLOCK", size)
-        assert csv_shape.measure(path) == whole
+        patch.setattr("tpmdp.data.csv._BLOCK", size)
+        assert measure(path) == whole
 
 
 def test_a_folder_and_a_missing_file(tmp_path: Path) -> None:

@@ -179,7 +179,7 @@ def test_columns_of_one_record_stay_together(tmp_path: Path) -> None:
         ("SELECT region::INT AS age FROM 'bank.parquet'", "fails (ConversionException)"),
         ("SELECT error(region)::INT AS age FROM 'bank.parquet'", "fails (InvalidInputException)"),
         ("SELECT 1 AS age; SELECT 2 AS age", "is not one SELECT"),
-        ("", "that is no text, or empty"),
+        ("", "that is not text, or is empty"),
         ("-- nothing", "is not one SELECT"),
         ("COPY (SELECT 1) TO 'new.csv'", "is not one SELECT"),
         ("DROP TABLE x", "is not one SELECT"),

@@ -5,10 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tpmdp.experiments import consortium, count, efficiency, regression
-from tpmdp.experiments.beyond import enjoyed_table, price_table, relax_table
-from tpmdp.experiments.claims.claim import Claim, Verdict
-from tpmdp.experiments.claims.every import CLAIMS
+import tpmdp.experiments.consortium_experiment as consortium
+import tpmdp.experiments.count_experiment as count
+import tpmdp.experiments.efficiency_experiment as efficiency
+import tpmdp.experiments.regression_experiment as regression
+from tpmdp.experiments.claims.all_claims import CLAIMS
+from tpmdp.experiments.claims.claim import Claim, ClaimStatus
+from tpmdp.experiments.consortium_tables import enjoyed_table, price_table, relax_table
 from tpmdp.experiments.jobs import Row
 from tpmdp.experiments.results import Results, slope
 from tpmdp.experiments.summary import (
@@ -18,7 +21,7 @@ from tpmdp.experiments.summary import (
     regression_points,
     root_mean_square,
 )
-from tpmdp.mechanisms.catalogue import MECHANISMS
+from tpmdp.mechanisms.registry import MECHANISMS
 
 
 def claim(group: str, words: str) -> Claim:
@@ -52,49 +55,61 @@ def flat(**changes: float) -> dict[str, float]:
 @pytest.mark.parametrize(
     ("words", "rows", "verdict"),
     [
-        ("significantly worse than all others", counted("density", {0.1: flat(), 0.2: flat()}), Verdict.HOLDS),
-        ("significantly worse than all others", counted("density", {0.1: flat(PLDP=460.0)}), Verdict.FAILS),
+        ("significantly worse than all others", counted("density", {0.1: flat(), 0.2: flat()}), ClaimStatus.HOLDS),
+        ("significantly worse than all others", counted("density", {0.1: flat(PLDP=460.0)}), ClaimStatus.FAILS),
         (
             "significantly worse than all others",
             counted("density", {0.1: flat(), 0.2: flat(PLDP=600.0)}),
-            Verdict.DEPENDS,
+            ClaimStatus.DEPENDS,
         ),
-        ("significantly worse than all others", counted("density", {0.1: flat(PLDP=600.0)}), Verdict.FAILS),
-        ("do not depend on the density", counted("density", {0.0: flat(), 1.0: flat(Sample=900.0)}), Verdict.HOLDS),
-        ("do not depend on the density", counted("density", {0.0: flat(), 1.0: flat(G=120.0)}), Verdict.DEPENDS),
+        ("significantly worse than all others", counted("density", {0.1: flat(PLDP=600.0)}), ClaimStatus.FAILS),
+        ("do not depend on the density", counted("density", {0.0: flat(), 1.0: flat(Sample=900.0)}), ClaimStatus.HOLDS),
+        ("do not depend on the density", counted("density", {0.0: flat(), 1.0: flat(G=120.0)}), ClaimStatus.DEPENDS),
         (
             "Sample grows linearly",
             counted("density", {x / 10: flat(Sample=10.0 + 3 * x) for x in range(5)}),
-            Verdict.HOLDS,
+            ClaimStatus.HOLDS,
         ),
         (
             "Sample grows linearly",
             counted("density", {x / 10: flat(Sample=10.0 + x**4) for x in range(5)}),
-            Verdict.FAILS,
+            ClaimStatus.FAILS,
         ),
         (
             "G is significantly better than TMDP for t > 900",
             counted("threshold", {950.0: flat(TMDP=150.0)}),
-            Verdict.HOLDS,
+            ClaimStatus.HOLDS,
         ),
-        ("G is significantly better than TMDP for t > 900", counted("threshold", {950.0: flat()}), Verdict.FAILS),
+        ("G is significantly better than TMDP for t > 900", counted("threshold", {950.0: flat()}), ClaimStatus.FAILS),
         (
             "G is better than PLDP for t < 900",
             counted("threshold", {1.0: flat(), 899.0: flat(PLDP=50.0)}),
-            Verdict.DEPENDS,
+            ClaimStatus.DEPENDS,
         ),
-        ("G is similar to MIN for t < 700", counted("threshold", {1.0: flat(), 699.0: flat(G=200.0)}), Verdict.DEPENDS),
-        ("G is similar to MIN for t < 700", counted("threshold", {1.0: flat(), 700.0: flat(G=900.0)}), Verdict.HOLDS),
-        ("Sample is best", counted("conservative", {0.1: flat(Sample=10.0), 0.2: flat(Sample=10.0)}), Verdict.HOLDS),
-        ("Sample is best", counted("conservative", {0.1: flat(Sample=10.0), 0.2: flat(MIN=9.0)}), Verdict.DEPENDS),
-        ("have the least loss for n >= 5000", counted("parties", {5000.0: flat(Sample=200.0)}), Verdict.HOLDS),
-        ("have the least loss for n >= 5000", counted("parties", {5000.0: flat(Sample=50.0)}), Verdict.FAILS),
+        (
+            "G is similar to MIN for t < 700",
+            counted("threshold", {1.0: flat(), 699.0: flat(G=200.0)}),
+            ClaimStatus.DEPENDS,
+        ),
+        (
+            "G is similar to MIN for t < 700",
+            counted("threshold", {1.0: flat(), 700.0: flat(G=900.0)}),
+            ClaimStatus.HOLDS,
+        ),
+        (
+            "Sample is best",
+            counted("conservative", {0.1: flat(Sample=10.0), 0.2: flat(Sample=10.0)}),
+            ClaimStatus.HOLDS,
+        ),
+        ("Sample is best", counted("conservative", {0.1: flat(Sample=10.0), 0.2: flat(MIN=9.0)}), ClaimStatus.DEPENDS),
+        ("have the least loss for n >= 5000", counted("parties", {5000.0: flat(Sample=200.0)}), ClaimStatus.HOLDS),
+        ("have the least loss for n >= 5000", counted("parties", {5000.0: flat(Sample=50.0)}), ClaimStatus.FAILS),
     ],
 )
-def test_a_claim_about_the_count_is_judged_by_its_points(words: str, rows: list[Row], verdict: Verdict) -> None:
-    finding = claim("count", words).finding(Results(count_rows=rows))
-    assert finding.verdict is verdict, finding
-    assert finding.measured
+def test_a_claim_about_the_count_is_judged_by_its_points(words: str, rows: list[Row], verdict: ClaimStatus) -> None:
+    result = claim("count", words).result(Results(count_rows=rows))
+    assert result.status is verdict, result
+    assert result.measured
 
 
 def fitted(panel: str, errors: dict[float, dict[str, float]]) -> list[Row]:
@@ -134,28 +149,28 @@ def losses(**changes: float) -> dict[str, float]:
 @pytest.mark.parametrize(
     ("words", "rows", "verdict"),
     [
-        ("have the largest loss", fitted("parties", {1e4: losses()}), Verdict.HOLDS),
-        ("have the largest loss", fitted("parties", {1e4: losses(TMDP=2.0)}), Verdict.FAILS),
-        ("Sample is closest", fitted("parties", {1e4: losses(), 2e4: losses(MIN=0.451)}), Verdict.DEPENDS),
-        ("slightly for f_C <= 0.01", fitted("conservative", {0.0: losses(), 0.01: losses()}), Verdict.HOLDS),
-        ("slightly for f_C <= 0.01", fitted("conservative", {0.0: losses(TMDP=0.5)}), Verdict.FAILS),
-        ("slightly for f_C <= 0.01", fitted("conservative", {0.5: losses()}), Verdict.UNKNOWN),
-        ("close to n", fitted("threshold", {1.0: losses(), 49_999.0: losses(TMDP=0.49)}), Verdict.FAILS),
-        ("close to n", fitted("threshold", {1.0: losses(), 49_999.0: losses(TMDP=0.6)}), Verdict.HOLDS),
-        ("close to MIN", fitted("threshold", {1.0: losses(TMDP=0.5)}), Verdict.HOLDS),
-        ("close to MIN", fitted("threshold", {1.0: losses(TMDP=0.52)}), Verdict.FAILS),
-        ("of use", fitted("threshold", {1.0: losses(), 9.0: losses(mean=0.49)}), Verdict.DEPENDS),
-        ("read as loss", fitted("threshold", {1.0: losses(), 9.0: losses(G=0.6, TMDP=0.6)}), Verdict.HOLDS),
-        ("roughly falls", fitted("parties", {1e4: losses(), 2e4: losses(G=0.4, TMDP=0.4, MIN=0.4)}), Verdict.HOLDS),
-        ("roughly falls", fitted("parties", {1e4: losses(), 2e4: losses(G=0.6, TMDP=0.6, MIN=0.6)}), Verdict.FAILS),
-        ("improves and reaches", fitted("threshold", {1.0: losses(), 9.0: losses(G=0.6, TMDP=0.6)}), Verdict.FAILS),
+        ("have the largest loss", fitted("parties", {1e4: losses()}), ClaimStatus.HOLDS),
+        ("have the largest loss", fitted("parties", {1e4: losses(TMDP=2.0)}), ClaimStatus.FAILS),
+        ("Sample is closest", fitted("parties", {1e4: losses(), 2e4: losses(MIN=0.451)}), ClaimStatus.DEPENDS),
+        ("slightly for f_C <= 0.01", fitted("conservative", {0.0: losses(), 0.01: losses()}), ClaimStatus.HOLDS),
+        ("slightly for f_C <= 0.01", fitted("conservative", {0.0: losses(TMDP=0.5)}), ClaimStatus.FAILS),
+        ("slightly for f_C <= 0.01", fitted("conservative", {0.5: losses()}), ClaimStatus.UNKNOWN),
+        ("close to n", fitted("threshold", {1.0: losses(), 49_999.0: losses(TMDP=0.49)}), ClaimStatus.FAILS),
+        ("close to n", fitted("threshold", {1.0: losses(), 49_999.0: losses(TMDP=0.6)}), ClaimStatus.HOLDS),
+        ("close to MIN", fitted("threshold", {1.0: losses(TMDP=0.5)}), ClaimStatus.HOLDS),
+        ("close to MIN", fitted("threshold", {1.0: losses(TMDP=0.52)}), ClaimStatus.FAILS),
+        ("of use", fitted("threshold", {1.0: losses(), 9.0: losses(mean=0.49)}), ClaimStatus.DEPENDS),
+        ("read as loss", fitted("threshold", {1.0: losses(), 9.0: losses(G=0.6, TMDP=0.6)}), ClaimStatus.HOLDS),
+        ("roughly falls", fitted("parties", {1e4: losses(), 2e4: losses(G=0.4, TMDP=0.4, MIN=0.4)}), ClaimStatus.HOLDS),
+        ("roughly falls", fitted("parties", {1e4: losses(), 2e4: losses(G=0.6, TMDP=0.6, MIN=0.6)}), ClaimStatus.FAILS),
+        ("improves and reaches", fitted("threshold", {1.0: losses(), 9.0: losses(G=0.6, TMDP=0.6)}), ClaimStatus.FAILS),
         (
             "grows with f_C",
             fitted(
                 "conservative",
                 {0.0: losses(), 0.01: losses(), 0.5: {name: 1.2 * value for name, value in losses().items()}},
             ),
-            Verdict.HOLDS,
+            ClaimStatus.HOLDS,
         ),
         (
             "grows with f_C",
@@ -163,13 +178,13 @@ def losses(**changes: float) -> dict[str, float]:
                 "conservative",
                 {x: {name: (1.2 if x else 1) * value for name, value in losses().items()} for x in (0.0, 0.01, 0.5)},
             ),
-            Verdict.DEPENDS,
+            ClaimStatus.DEPENDS,
         ),
     ],
 )
-def test_a_claim_about_regression_is_judged_by_its_points(words: str, rows: list[Row], verdict: Verdict) -> None:
-    finding = claim("regression", words).finding(Results(regression_rows=rows))
-    assert finding.verdict is verdict, finding
+def test_a_claim_about_regression_is_judged_by_its_points(words: str, rows: list[Row], verdict: ClaimStatus) -> None:
+    result = claim("regression", words).result(Results(regression_rows=rows))
+    assert result.status is verdict, result
 
 
 def timed(**series: dict[int, tuple[float, float]]) -> list[Row]:
@@ -189,26 +204,26 @@ def test_claims_about_efficiency() -> None:
     solver = {n: (1e-3 * 2.0**n, 1e3 * 2.0**n) for n in (10, 14, 15, 16, 17, 18)}
     rows = timed(ours_half=ours, ours_t2=ours, highs_half={**solver, 19: (0.0, 0.0)})
     results = Results(efficiency_rows=rows)
-    found = {one.text: one.finding(results) for one in CLAIMS["efficiency"]}
+    found = {one.text: one.result(results) for one in CLAIMS["efficiency"]}
 
-    def verdict(words: str) -> Verdict:
-        return next(finding.verdict for text, finding in found.items() if words in text)
+    def verdict(words: str) -> ClaimStatus:
+        return next(result.status for text, result in found.items() if words in text)
 
-    assert verdict("does not depend on n and t") is Verdict.DEPENDS
-    assert verdict("much smaller than the solver's") is Verdict.HOLDS
-    assert verdict("time grows exponentially") is Verdict.HOLDS
-    assert verdict("grows slowly with n") is Verdict.HOLDS
-    assert verdict("less than a millisecond") is Verdict.DEPENDS
-    assert verdict("outperforms the solver in space and time") is Verdict.HOLDS
-    assert verdict("the same for every t") is Verdict.HOLDS
-    memory = next(finding for text, finding in found.items() if "it grows exponentially" in text)
+    assert verdict("does not depend on n and t") is ClaimStatus.DEPENDS
+    assert verdict("much smaller than the solver's") is ClaimStatus.HOLDS
+    assert verdict("time grows exponentially") is ClaimStatus.HOLDS
+    assert verdict("grows slowly with n") is ClaimStatus.HOLDS
+    assert verdict("less than a millisecond") is ClaimStatus.DEPENDS
+    assert verdict("outperforms the solver in space and time") is ClaimStatus.HOLDS
+    assert verdict("the same for every t") is ClaimStatus.HOLDS
+    memory = next(result for text, result in found.items() if "it grows exponentially" in text)
     assert "limit reached at n = 19: memory" in memory.measured
 
 
 @pytest.mark.parametrize("group", CLAIMS)
 def test_without_results_every_claim_is_not_measured(group: str) -> None:
     for one in CLAIMS[group]:
-        assert one.finding(Results()).verdict is Verdict.UNKNOWN, one.text
+        assert one.result(Results()).status is ClaimStatus.UNKNOWN, one.text
 
 
 def test_claims_are_told_apart_and_say_where_they_stand() -> None:

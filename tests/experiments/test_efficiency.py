@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tpmdp.experiments.efficiency_experiment as efficiency
 from tpmdp.errors import SolverError
-from tpmdp.experiments import efficiency
-from tpmdp.experiments.efficiency import METHODS, RULES, complexity, disagreement, jobs, run, threshold_of
+from tpmdp.experiments.efficiency_experiment import METHODS, RULES, complexity, disagreement, jobs, run, threshold_of
 from tpmdp.experiments.efficiency_worker import constraint_matrix, draw_needs
 from tpmdp.experiments.jobs import Job, Row
 from tpmdp.planning.lp import enumerate_constraints, solve_enumerated
@@ -146,7 +146,7 @@ def test_a_worker_ends_with_whoever_started_it() -> None:
     point = job("highs", "half", 24)  # would take longer than we wait
     program = (
         "from tpmdp.experiments.jobs import Job\n"
-        "from tpmdp.experiments.efficiency import run\n"
+        "from tpmdp.experiments.efficiency_experiment import run\n"
         f"run(Job('efficiency', 'half', 24.0, 0, 1, 7, {point.settings!r}))\n"
     )
     starter = subprocess.Popen([sys.executable, "-c", program])

@@ -12,12 +12,14 @@ from xml.etree import ElementTree
 
 import pytest
 
+import tpmdp.experiments.count_experiment as count
+import tpmdp.experiments.efficiency_experiment as efficiency
+import tpmdp.experiments.regression_experiment as regression
 from tests.cli.test_commands import tpmdp
 from tpmdp._util.process import python_command, python_environment
-from tpmdp.experiments import count, efficiency, regression
-from tpmdp.experiments.claims.claim import Verdict
-from tpmdp.experiments.weights_measures import WANTED
-from tpmdp.mechanisms.catalogue import MECHANISMS
+from tpmdp.experiments.claims.claim import ClaimStatus
+from tpmdp.experiments.weights_checks import WANTED
+from tpmdp.mechanisms.registry import MECHANISMS
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +117,7 @@ def test_again_from_what_is_kept_gives_the_same_files(quick: tuple[Path, str, st
     after = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     assert after == before
     told = json.loads(done.stdout)
-    assert {row["verdict"] for row in told} <= {verdict.value for verdict in Verdict}
+    assert {row["verdict"] for row in told} <= {verdict.value for verdict in ClaimStatus}
     assert {tuple(row) for row in told} == {("where", "claim", "measured", "verdict")}
     assert [row["where"] for row in told].count("weights") == len(WANTED)
 
@@ -128,7 +130,10 @@ def test_again_from_what_is_kept_gives_the_same_files(quick: tuple[Path, str, st
         (["count", "--seed", "x"], "'x' is not a valid integer"),
         (["count", "--workers", "0"], "--workers = 0 must be from 1 to 1024: leave it out to use all cores"),
         (["count", "--backend", "dask"], "--scheduler = (none) is missing: give its address"),
-        (["count", "--scheduler", "tcp://h:1"], "add --backend dask or --backend ray"),
+        (
+            ["count", "--scheduler", "tcp://h:1"],
+            "but the work is done here: add --backend dask",
+        ),
         (["count", "--report", "a.html"], "--report = a.html must be a name that ends in .md: rename it"),
         (["count", "--workers", "9" * 20], "must be from 1 to 1024"),
         (["count", "--report", "file.md"], "--report = file.md needs file as a folder for its pictures"),

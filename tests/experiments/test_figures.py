@@ -14,13 +14,22 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+import tpmdp.experiments.consortium_experiment as consortium
+import tpmdp.experiments.count_experiment as count
+import tpmdp.experiments.regression_experiment as regression
+import tpmdp.experiments.weights_experiment as weights
 from tpmdp.errors import FileError, InputError, MissingDependencyError
-from tpmdp.experiments import consortium, count, regression, weights
-from tpmdp.experiments.figures.draw import draw_consortium, draw_count, draw_efficiency, draw_regression, draw_telling
-from tpmdp.experiments.figures.of_weights import draw_adversary, draw_weights
-from tpmdp.experiments.figures.style import LEGEND_ORDER, LOOKS, Stretched
+from tpmdp.experiments.figures.axes import LEGEND_ORDER, LOOKS, Stretched
+from tpmdp.experiments.figures.main_figures import (
+    draw_consortium,
+    draw_count,
+    draw_efficiency,
+    draw_regression,
+    draw_telling,
+)
+from tpmdp.experiments.figures.weights_figures import draw_adversary, draw_weights
 from tpmdp.experiments.jobs import Row
-from tpmdp.mechanisms.catalogue import MECHANISMS
+from tpmdp.mechanisms.registry import MECHANISMS
 
 Draw = Callable[[Path], None]
 

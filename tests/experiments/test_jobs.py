@@ -7,7 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from tpmdp.experiments import agreement, consortium, count, efficiency, regression, weights
+import tpmdp.experiments.agreement_experiment as agreement
+import tpmdp.experiments.consortium_experiment as consortium
+import tpmdp.experiments.count_experiment as count
+import tpmdp.experiments.efficiency_experiment as efficiency
+import tpmdp.experiments.regression_experiment as regression
+import tpmdp.experiments.weights_experiment as weights
 from tpmdp.experiments.jobs import Job, Row
 from tpmdp.experiments.population import People
 
@@ -26,7 +31,10 @@ def test_every_repetition_of_every_point_is_in_just_one_job(name: str, quick: bo
         for job in jobs(quick, 1)
         for repetition in range(job.first, job.first + job.count)
     )
-    panels = {"count": (count.QUICK, count.PANELS), "regression": (regression.QUICK, regression.PANELS)}[name]
+    panels = {
+        "count": (count.QUICK, count.PANELS),
+        "regression": (regression.QUICK, regression.PANELS),
+    }[name]
     wanted = {
         (panel, float(x), repetition)
         for panel, points in panels[0 if quick else 1].items()

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+import tpmdp.experiments.count_experiment as count
 from tpmdp._util.process import python_command, python_environment
 from tpmdp.errors import FileError, InputError
-from tpmdp.experiments import count
 from tpmdp.experiments.jobs import Job, Row
 from tpmdp.experiments.runner import Backend, read_part, run_jobs
 
@@ -43,21 +43,21 @@ class Noting:
 
 
 def test_workers_and_one_after_another_give_the_same_rows(tmp_path: Path, wanted: list[Row]) -> None:
-    assert run_jobs(JOBS, count.run, tmp_path / "one", ONE) == wanted
-    assert run_jobs(JOBS, count.run, tmp_path / "two", Backend(workers=2)) == wanted
+    assert run_jobs(JOBS, count.run, tmp_path / "one", backend=ONE) == wanted
+    assert run_jobs(JOBS, count.run, tmp_path / "two", backend=Backend(workers=2)) == wanted
 
 
 def test_what_was_done_before_an_error_is_not_done_again(tmp_path: Path, wanted: list[Row]) -> None:
     first = Noting(fail_at=JOBS[3])
     with pytest.raises(RuntimeError, match="luck"):
-        run_jobs(JOBS, first, tmp_path, ONE)
+        run_jobs(JOBS, first, tmp_path, backend=ONE)
     assert 0 < len(first.ran) < len(JOBS)
     second = Noting()
-    assert run_jobs(JOBS, second, tmp_path, ONE) == wanted
+    assert run_jobs(JOBS, second, tmp_path, backend=ONE) == wanted
     assert {job.key for job in first.ran}.isdisjoint(job.key for job in second.ran)
     assert len(first.ran) + len(second.ran) == len(JOBS)
     third = Noting(fail_at=JOBS[0])
-    assert run_jobs(JOBS, third, tmp_path, ONE) == wanted
+    assert run_jobs(JOBS, third, tmp_path, backend=ONE) == wanted
     assert not third.ran
 
 
@@ -65,29 +65,29 @@ def test_what_was_done_before_an_error_is_not_done_again(tmp_path: Path, wanted:
     "spoilt", [b"", b"{", b"[]", b'{"rows": 3}', b'{"rows": [1]}', b"\xff\xfe", b"[" * 100_000, b"less"]
 )
 def test_a_spoilt_part_is_computed_again(tmp_path: Path, wanted: list[Row], spoilt: bytes) -> None:
-    run_jobs(JOBS, count.run, tmp_path, ONE)
+    run_jobs(JOBS, count.run, tmp_path, backend=ONE)
     path = tmp_path / f"{JOBS[1].key}.json"
     if spoilt == b"less":  # rows that somebody took out
         kept = json.loads(path.read_text())
         spoilt = json.dumps({**kept, "rows": kept["rows"][1:]}).encode()
     path.write_bytes(spoilt)
     again = Noting()
-    assert run_jobs(JOBS, again, tmp_path, ONE) == wanted
+    assert run_jobs(JOBS, again, tmp_path, backend=ONE) == wanted
     assert again.ran == [JOBS[1]]
     assert read_part(tmp_path, JOBS[1]) is not None
 
 
 def test_other_seeds_and_settings_do_not_reuse_parts(tmp_path: Path) -> None:
-    run_jobs(JOBS[:1], count.run, tmp_path, ONE)
+    run_jobs(JOBS[:1], count.run, tmp_path, backend=ONE)
     other = Noting()
-    run_jobs([Job("count", "threshold", 1.0, 0, 2, 8)], other, tmp_path, ONE)
+    run_jobs([Job("count", "threshold", 1.0, 0, 2, 8)], other, tmp_path, backend=ONE)
     assert len(other.ran) == 1
 
 
 def test_progress_ends_at_its_total_and_counts_what_was_kept(tmp_path: Path) -> None:
-    run_jobs(JOBS[:3], count.run, tmp_path, ONE)
+    run_jobs(JOBS[:3], count.run, tmp_path, backend=ONE)
     told: list[tuple[int, int]] = []
-    run_jobs(JOBS, count.run, tmp_path, ONE, lambda done, total: told.append((done, total)))
+    run_jobs(JOBS, count.run, tmp_path, backend=ONE, progress=lambda done, total: told.append((done, total)))
     assert told[0][0] > 0
     assert [done for done, _ in told] == sorted(done for done, _ in told)
     assert told[-1][0] == told[-1][1]
@@ -96,16 +96,16 @@ def test_progress_ends_at_its_total_and_counts_what_was_kept(tmp_path: Path) -> 
 def test_a_folder_that_cannot_be_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(FileError, match="cannot be made"):
-        run_jobs(JOBS, count.run, tmp_path / "file" / "parts", ONE)
+        run_jobs(JOBS, count.run, tmp_path / "file" / "parts", backend=ONE)
 
 
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (("moon",), "--backend = moon must be one of local, dask, ray: choose one"),
-        (("local", "tcp://a:1"), "--scheduler = tcp://a:1 is the address of a cluster, but the work is done here"),
-        (("dask",), r"--scheduler = \(none\) is missing: give its address, such as"),
-        (("local", None, 0), "--workers = 0 must be from 1 to 1024"),
+        (("moon",), "backend = moon must be one of local, dask: choose one"),
+        (("local", "tcp://a:1"), "scheduler = tcp://a:1 is the address of a cluster, but the work is done here"),
+        (("dask",), r"scheduler = \(none\) is missing: give its address, such as"),
+        (("local", None, 0), "workers = 0 must be from 1 to 1024"),
     ],
 )
 def test_a_bad_backend_is_refused(arguments: tuple[object, ...], text: str) -> None:

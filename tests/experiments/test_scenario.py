@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LinearRegression  # type: ignore[import-untyped]
 
+import tpmdp.experiments.regression_experiment as regression
 from tpmdp.errors import FileError, InputError, TpmdpError
-from tpmdp.experiments import regression
 from tpmdp.experiments.jobs import Job
 from tpmdp.experiments.population import RANGES, People, read_bounds, synthetic_adults
 from tpmdp.experiments.scenario import DEFAULT, Scenario, draw_epsilon, draw_receivers, with_x

@@ -6,17 +6,19 @@ import numpy as np
 import pytest
 from scipy import stats
 
+import tpmdp.experiments.count_experiment as count
+import tpmdp.experiments.regression_experiment as regression
+import tpmdp.experiments.weights_experiment as weights
 from tpmdp.errors import InputError
-from tpmdp.experiments import count, regression, weights
-from tpmdp.experiments.claims.claim import Verdict
-from tpmdp.experiments.evaluation import Evaluation
+from tpmdp.experiments.claims.claim import ClaimStatus
+from tpmdp.experiments.experiment_run import ExperimentRun
 from tpmdp.experiments.jobs import Job, Row
 from tpmdp.experiments.population import People
 from tpmdp.experiments.results import Results
 from tpmdp.experiments.summary import column, ratio_interval
-from tpmdp.experiments.weights_measures import WANTED, adversary_table, measures
-from tpmdp.mechanisms.catalogue import MECHANISMS
-from tpmdp.mechanisms.problem import Count
+from tpmdp.experiments.weights_checks import WANTED, adversary_table, measures
+from tpmdp.mechanisms.problem import CountProblem
+from tpmdp.mechanisms.registry import MECHANISMS
 
 
 @pytest.mark.parametrize("correlation", [-1.0, -0.3, 0.0, 0.3, 1.0])
@@ -57,7 +59,7 @@ def test_the_stated_bound_is_never_exceeded_and_attained() -> None:
 def test_coverage_is_that_of_simulated_answers() -> None:
     random = np.random.default_rng(2)
     setting = weights.draw_setting(50, random)
-    problem = Count(setting.spec.epsilon > np.median(setting.spec.epsilon))
+    problem = CountProblem(setting.spec.epsilon > np.median(setting.spec.epsilon))
     error = MECHANISMS["W"].error(setting, problem)
     deviation = float(np.sqrt(error.variance[0]))
     off = MECHANISMS["W"].release(setting, problem, random, 4000)[:, 0] - problem.total[0]
@@ -129,12 +131,12 @@ def test_what_was_not_run_is_not_measured() -> None:
     assert measures(Results()) == []
     found = measures(Results(weights_rows=judged("adversary", 0.0, 2)))
     assert len(found) == len(WANTED)
-    assert {one.verdict for one in found if "Bias" not in one.what} == {Verdict.UNKNOWN}
+    assert {one.verdict for one in found if "Bias" not in one.what} == {ClaimStatus.UNKNOWN}
     few = People(data="file", count=7000)
-    assert Evaluation("weights", quick=True, people=few).left_out == [regression.PARTIES]
-    assert Evaluation("weights", people=People(data="file", count=62_500)).left_out == []
+    assert ExperimentRun("weights", quick=True, people=few).left_out == [regression.PARTIES]
+    assert ExperimentRun("weights", people=People(data="file", count=62_500)).left_out == []
     with pytest.raises(InputError, match="62,500 are needed"):
-        Evaluation("weights", people=few)
+        ExperimentRun("weights", people=few)
 
 
 def test_the_table_of_budgets_that_go_with_data() -> None:

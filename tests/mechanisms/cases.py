@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.oracles import DIGITS
 from tpmdp import Spec
 from tpmdp._util.arrays import FloatArray
-from tpmdp.mechanisms.base import Mechanism, Setting
-from tpmdp.mechanisms.problem import Count, Problem, Regression
+from tpmdp.mechanisms.mechanism import Mechanism, Setting
+from tpmdp.mechanisms.problem import CountProblem, Problem, RegressionProblem
 
 INF = float("inf")
 EPSILONS = st.one_of(
@@ -52,7 +52,7 @@ def both_problems(count: int) -> list[Problem]:
     """A count and a regression over as many parties, with inputs that are neither symmetric nor all alike."""
     rng = np.random.default_rng(count)
     bits = (np.arange(count) % 3 != 1).astype(np.float64)
-    return [Count(bits), Regression(rng.uniform(-1, 1, (count, 3)))]
+    return [CountProblem(bits), RegressionProblem(rng.uniform(-1, 1, (count, 3)))]
 
 
 class Scripted:

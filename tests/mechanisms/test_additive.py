@@ -17,7 +17,7 @@ from tests.oracles import DIGITS, exact_delta
 from tpmdp import Spec
 from tpmdp._util.arrays import FloatArray
 from tpmdp.mechanisms.additive import AnyCoalition, NonPrivate, Optimal, SameBudget, Shared, TrustedCurator
-from tpmdp.mechanisms.base import Setting
+from tpmdp.mechanisms.mechanism import Setting
 from tpmdp.planning import baselines
 
 SHARED = (Optimal(), SameBudget(), AnyCoalition())

@@ -8,9 +8,9 @@ import pytest
 
 from tests.mechanisms.cases import INF, both_problems, over_all_patterns, scripted, study
 from tests.oracles import DIGITS
-from tpmdp.mechanisms.base import Mechanism, Setting
-from tpmdp.mechanisms.catalogue import MECHANISMS
-from tpmdp.mechanisms.problem import Count, Problem, Regression
+from tpmdp.mechanisms.mechanism import Mechanism, Setting
+from tpmdp.mechanisms.problem import CountProblem, Problem, RegressionProblem
+from tpmdp.mechanisms.registry import MECHANISMS
 
 EPSILON = [0.4, 0.9, 1.5, 2.5, 6.0]
 PROBLEMS = both_problems(len(EPSILON))
@@ -53,7 +53,7 @@ def test_who_is_unbiased(problem: Problem) -> None:
     setting = setting_of(problem)
     for name, mechanism in MECHANISMS.items():
         bias = mechanism.error(setting, problem).bias
-        if name in UNBIASED or (name == "PLDP" and isinstance(problem, Count)):
+        if name in UNBIASED or (name == "PLDP" and isinstance(problem, CountProblem)):
             assert not bias.any(), name
         else:
             assert bias.any(), name
@@ -94,14 +94,14 @@ def test_every_pattern_of_kept_inputs_gives_bias_and_variance_exactly(epsilon: l
 
 
 def test_dropping_inputs_makes_sums_too_small() -> None:
-    problem = Count([1, 1, 1, 0])
+    problem = CountProblem([1, 1, 1, 0])
     setting = study(problem, [0.1, 0.2, 2.0, 0.1])
     chance = np.expm1([0.1, 0.2]) / np.expm1(0.6)
     assert MECHANISMS["Sample"].error(setting, problem).bias == pytest.approx([-(2 - chance.sum())], rel=1e-12)
 
 
 def test_a_seed_repeats_and_another_does_not() -> None:
-    problem = Regression(np.full((3, 2), 0.5))
+    problem = RegressionProblem(np.full((3, 2), 0.5))
     setting = study(problem, [0.5, 1.0, 2.0])
     for name, mechanism in MECHANISMS.items():
         first, again, other = (

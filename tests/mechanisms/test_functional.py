@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LinearRegression, Ridge  # type: ignore[import-untyped]
 
-from tpmdp.mechanisms.functional import REGULAR, fit, predict
-from tpmdp.mechanisms.problem import Regression
+from tpmdp.mechanisms.functional_mechanism import REGULAR, fit, predict
+from tpmdp.mechanisms.problem import RegressionProblem
 
 
 def _people(count: int = 300, columns: int = 4, seed: int = 0) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
@@ -19,7 +19,7 @@ def _people(count: int = 300, columns: int = 4, seed: int = 0) -> np.ndarray[tup
 
 def test_without_noise_it_is_ordinary_least_squares() -> None:
     people = _people()
-    problem = Regression(people)
+    problem = RegressionProblem(people)
     found = fit(problem.matrix(problem.total), 0.0)
     oracle = LinearRegression().fit(people[:, :-1], people[:, -1])
     np.testing.assert_allclose(found, [*oracle.coef_, oracle.intercept_], rtol=1e-9)
@@ -29,7 +29,7 @@ def test_without_noise_it_is_ordinary_least_squares() -> None:
 def test_with_noise_four_deviations_are_added_to_the_diagonal() -> None:
     """Ridge regression that penalises the constant too."""
     people = _people()
-    problem = Regression(people)
+    problem = RegressionProblem(people)
     with_constant = np.column_stack([people[:, :-1], np.ones(len(people))])
     oracle = Ridge(alpha=REGULAR * 7.0, fit_intercept=False).fit(with_constant, people[:, -1])
     np.testing.assert_allclose(fit(problem.matrix(problem.total), 7.0), oracle.coef_, rtol=1e-9)
@@ -46,6 +46,6 @@ def test_directions_that_are_not_positive_are_cut_off() -> None:
 
 def test_a_singular_form_without_noise_still_predicts() -> None:
     people = np.column_stack([np.full(50, 0.5), np.linspace(-1, 1, 50)])  # a feature like the constant
-    problem = Regression(people)
+    problem = RegressionProblem(people)
     found = predict(fit(problem.matrix(problem.total), 0.0), people[:, :-1])
     assert found.tolist() == pytest.approx([0.0] * 50, abs=1e-9)

@@ -15,13 +15,13 @@ from numpy.polynomial.hermite_e import hermegauss
 from tests.mechanisms.cases import INF, scripted, study
 from tests.oracles import DIGITS, exact_delta
 from tpmdp.mechanisms.local import Local
-from tpmdp.mechanisms.problem import Count, Regression
+from tpmdp.mechanisms.problem import CountProblem, RegressionProblem
 
 LOCAL = Local()
 
 
 def told(bit: float, epsilon: float, uniform: float) -> float:
-    problem = Count([bit])
+    problem = CountProblem([bit])
     return float(LOCAL.release(study(problem, [epsilon]), problem, scripted(uniform))[0, 0])
 
 
@@ -64,7 +64,7 @@ def test_who_asks_for_nothing_tells_the_truth() -> None:
 @pytest.mark.parametrize("bits", [[1], [0, 1], [1, 1, 1], [0, 0, 0, 0], [1, 0, 0, 1, 1, 0]])
 def test_every_pattern_of_lies_gives_bias_and_variance_exactly(bits: list[int]) -> None:
     """No simulation: all 2^n patterns, each with its exact chance."""
-    problem = Count(bits)
+    problem = CountProblem(bits)
     for epsilon in ([0.3, 1.0, 2.0, 0.05, 4.0, 7.0], [1e-6] * 6, [1.0, 1.0, INF, 30.0, 1e-3, 1.0]):
         setting = study(problem, epsilon[: len(bits)])
         lie = [1 / (1 + mpmath.exp(DIGITS(e))) if e < INF else DIGITS(0) for e in epsilon]
@@ -90,7 +90,7 @@ BUDGETS: list[tuple[float, float]] = [(0.1, 1e-6), (1.0, 1e-9), (5.0, 0.01), (1e
 @pytest.mark.parametrize("columns", [2, 3, 4, 9])
 @pytest.mark.parametrize(("epsilon", "delta"), BUDGETS)
 def test_a_record_may_cross_the_whole_cube(columns: int, epsilon: float, delta: float) -> None:
-    problem = Regression(np.zeros((1, columns)))
+    problem = RegressionProblem(np.zeros((1, columns)))
     answer = LOCAL.release(study(problem, [epsilon], delta), problem, scripted(normal=np.ones((1, columns))))
     deviation = mpmath.sqrt(DIGITS(float(answer[0, 0])))  # a record of zeros: its first square is the noise's
     across = 2 * mpmath.sqrt(columns)  # from (-1, ..., -1) to (1, ..., 1)
@@ -104,7 +104,7 @@ def test_a_record_may_cross_the_whole_cube(columns: int, epsilon: float, delta: 
 def test_bias_and_variance_of_noisy_records_exactly() -> None:
     """No simulation: entries of noise z z^T are polynomials of degree 4 when squared, which three nodes integrate."""
     records = np.array([[0.3, -1.0], [0.9, 0.25]])
-    problem = Regression(records)
+    problem = RegressionProblem(records)
     for epsilon in ([0.5, 3.0], [20.0, 1.0], [2.0, INF]):
         setting = study(problem, epsilon)
         nodes, weights = hermegauss(3)
@@ -124,6 +124,6 @@ def test_bias_and_variance_of_noisy_records_exactly() -> None:
 
 
 def test_everybody_has_what_it_asked_for() -> None:
-    problem: Any = Count([1, 0, 1])
+    problem: Any = CountProblem([1, 0, 1])
     assert LOCAL.enjoyed(study(problem, [0.1, 2.0, INF])).tolist() == [0.1, 2.0, INF]
     assert LOCAL.noise(study(problem, [0.1, 2.0, INF])) == 0

@@ -26,10 +26,10 @@ from tests.oracles import DIGITS
 from tpmdp import Spec
 from tpmdp.experiments.scenario import DEFAULT
 from tpmdp.mechanisms.additive import Optimal
-from tpmdp.mechanisms.base import Setting
-from tpmdp.mechanisms.catalogue import MECHANISMS
 from tpmdp.mechanisms.local_sample import LocalSample, best_dropping, drop_below
-from tpmdp.mechanisms.problem import Count
+from tpmdp.mechanisms.mechanism import Setting
+from tpmdp.mechanisms.problem import CountProblem
+from tpmdp.mechanisms.registry import MECHANISMS
 
 LS = LocalSample()
 
@@ -106,7 +106,7 @@ def test_every_pattern_of_kept_inputs_gives_bias_and_variance_exactly(epsilon: l
 
 
 def test_noise_is_what_is_simulated() -> None:
-    problem = Count([1, 0, 1, 1, 0])
+    problem = CountProblem([1, 0, 1, 1, 0])
     setting = study(problem, [0.1, 0.4, 0.9, 2.0, 2.0], threshold=2)
     moved = LS.release(setting, problem, scripted(0.0, final=1.0))[0] - LS.release(setting, problem, scripted(0.0))[0]
     assert moved[0] == pytest.approx(LS.noise(setting) ** 0.5, rel=1e-9)
@@ -129,7 +129,7 @@ def test_it_lies_between_the_plan_and_weights() -> None:
     squares: dict[str, list[float]] = {"G": [], "LS": [], "W": []}
     for seed in range(6):
         random = np.random.default_rng(seed)
-        problem = Count(random.permutation(np.arange(1000) < 150))
+        problem = CountProblem(random.permutation(np.arange(1000) < 150))
         setting = DEFAULT.setting(random, 1.0)
         for name in squares:
             mechanism = LS if name == "LS" else MECHANISMS[name]

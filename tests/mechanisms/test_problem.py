@@ -11,7 +11,7 @@ import pytest
 
 from tpmdp import InputError
 from tpmdp._util.arrays import FloatArray
-from tpmdp.mechanisms.problem import Count, Error, Regression
+from tpmdp.mechanisms.problem import Accuracy, CountProblem, RegressionProblem
 
 
 def outer(record: Any) -> FloatArray:
@@ -24,36 +24,36 @@ def outer(record: Any) -> FloatArray:
 def test_regression_sums_are_outer_products(count: int, columns: int) -> None:
     rng = np.random.default_rng(columns)
     records, weights = rng.uniform(-1, 1, (count, columns)), rng.uniform(0, 3, count)
-    problem = Regression(records)
+    problem = RegressionProblem(records)
     plain = sum(weight * outer(record) for weight, record in zip(weights, records, strict=True))
     found = problem.weighted(weights)
     assert found.shape == ((columns + 1) * (columns + 2) // 2,)
     assert problem.matrix(found) == pytest.approx(plain, rel=1e-12, abs=1e-12)
     assert np.linalg.norm(found) == pytest.approx(float(np.linalg.norm(plain)), rel=1e-12)  # as long as the matrix
     assert problem.matrix(problem.total) == pytest.approx(sum(map(outer, records)), rel=1e-12, abs=1e-12)
-    squares = sum(w * Regression([r]).total ** 2 for w, r in zip(weights, records, strict=True))
+    squares = sum(w * RegressionProblem([r]).total ** 2 for w, r in zip(weights, records, strict=True))
     assert problem.weighted_squares(weights) == pytest.approx(squares, rel=1e-12, abs=1e-12)
     assert (problem.matrix(found) == problem.matrix(found).T).all()
 
 
 def test_counts_are_counted() -> None:
-    problem = Count([1, 0, 1, 1])
+    problem = CountProblem([1, 0, 1, 1])
     weights = np.array([0.5, 9.0, 2.0, 0.25])
     assert problem.total.tolist() == [3.0]
     assert problem.weighted(weights).tolist() == [2.75]
     assert problem.weighted_squares(weights).tolist() == [2.75]
     assert (problem.count, problem.sensitivity) == (4, 1.0)
-    assert Count([0, 0]).total.tolist() == [0.0]
+    assert CountProblem([0, 0]).total.tolist() == [0.0]
 
 
 def test_rmse_is_bias_and_spread_together() -> None:
-    assert Error(np.array([3.0, 0.0]), np.array([16.0, 4.0])).rmse.tolist() == [5.0, 2.0]
+    assert Accuracy(np.array([3.0, 0.0]), np.array([16.0, 4.0])).rmse.tolist() == [5.0, 2.0]
 
 
 @pytest.mark.parametrize("columns", [2, 3, 4, 5])
 def test_no_replacement_and_no_removal_changes_more_than_the_sensitivity(columns: int) -> None:
     rng = np.random.default_rng(columns)
-    limit = Regression(np.zeros((1, columns))).sensitivity
+    limit = RegressionProblem(np.zeros((1, columns))).sensitivity
     corners = [np.array(corner) for corner in product((-1.0, 1.0), repeat=columns)]
     inside = [rng.uniform(-1, 1, columns) for _ in range(60)]
     edges = [np.clip(rng.normal(0, 2, columns), -1, 1) for _ in range(60)]
@@ -77,13 +77,13 @@ def widest(columns: int) -> float:
 
 @pytest.mark.parametrize("columns", [2, 3, 4, 5, 6, 7])
 def test_the_sensitivity_is_attained(columns: int) -> None:
-    assert Regression(np.zeros((1, columns))).sensitivity == pytest.approx(widest(columns), rel=1e-12)
+    assert RegressionProblem(np.zeros((1, columns))).sensitivity == pytest.approx(widest(columns), rel=1e-12)
 
 
 @pytest.mark.parametrize("columns", range(2, 40))
 def test_the_sensitivity_is_not_rounded_down(columns: int) -> None:
     size = columns + 1
-    numerator, denominator = Regression(np.zeros((1, columns))).sensitivity.as_integer_ratio()
+    numerator, denominator = RegressionProblem(np.zeros((1, columns))).sensitivity.as_integer_ratio()
     assert numerator**2 >= 2 * (size**2 - size % 2) * denominator**2
 
 
@@ -93,7 +93,7 @@ BAD_BITS: list[Any] = [[0, 2], [0.5], [math.nan], [-1], [[0, 1]], 1, ["1", "0"],
 @pytest.mark.parametrize("bits", BAD_BITS, ids=str)
 def test_bits_are_zeros_and_ones(bits: Any) -> None:
     with pytest.raises(InputError) as caught:
-        Count(bits)
+        CountProblem(bits)
     assert caught.value.field == "bits"
     assert_one_line(caught.value)
 
@@ -120,7 +120,7 @@ BAD_RECORDS: dict[str, Any] = {
 @pytest.mark.parametrize("name", BAD_RECORDS)
 def test_records_are_tables_from_minus_one_to_one(name: str) -> None:
     with pytest.raises(InputError) as caught:
-        Regression(BAD_RECORDS[name])
+        RegressionProblem(BAD_RECORDS[name])
     assert caught.value.field == "records"
     assert_one_line(caught.value)
 
@@ -137,5 +137,5 @@ def assert_one_line(error: InputError) -> None:
 
 
 def test_the_ends_of_the_range_are_allowed() -> None:
-    assert Regression([[1.0, -1.0]]).count == 1
-    assert Regression([[1, 0], [-1, 1]]).total.tolist()[-1] == 2.0
+    assert RegressionProblem([[1.0, -1.0]]).count == 1
+    assert RegressionProblem([[1, 0], [-1, 1]]).total.tolist()[-1] == 2.0

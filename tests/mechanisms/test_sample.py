@@ -16,7 +16,7 @@ from scipy.stats import norm
 from tests.mechanisms.cases import INF, mixture_delta, removal_deltas, specs
 from tests.oracles import DIGITS, exact_delta
 from tpmdp import Spec
-from tpmdp.mechanisms.base import Setting
+from tpmdp.mechanisms.mechanism import Setting
 from tpmdp.mechanisms.sample import Sample, kept_chance
 
 SAMPLE = Sample()

@@ -13,9 +13,9 @@ import pytest
 from tests.mechanisms.cases import INF, both_problems, study
 from tests.mechanisms.test_problem import assert_one_line
 from tpmdp import InputError, Spec
-from tpmdp.mechanisms.base import Mechanism, Setting, check_fit
-from tpmdp.mechanisms.catalogue import MECHANISMS
-from tpmdp.mechanisms.problem import Count, Problem, Regression
+from tpmdp.mechanisms.mechanism import Mechanism, Setting, check_fit
+from tpmdp.mechanisms.problem import CountProblem, Problem, RegressionProblem
+from tpmdp.mechanisms.registry import MECHANISMS
 
 EVERY = pytest.mark.parametrize("mechanism", MECHANISMS.values(), ids=MECHANISMS)
 
@@ -162,7 +162,7 @@ def test_every_threshold_and_few_receivers_are_allowed(mechanism: Mechanism, cou
 @EVERY
 @pytest.mark.parametrize("bits", [[0, 0, 0], [1, 1, 1]])
 def test_all_bits_alike(mechanism: Mechanism, bits: list[int]) -> None:
-    problem = Count(bits)
+    problem = CountProblem(bits)
     setting = study(problem, [0.5, 2.0, 30.0])
     bias = float(mechanism.error(setting, problem).bias[0])
     if mechanism.name == "Sample" and sum(bits) == 3:
@@ -179,7 +179,7 @@ def test_no_inputs_fit_no_study(mechanism: Mechanism) -> None:
     def meet(kind: Any, inputs: Any) -> None:
         mechanism.error(Setting.of(Spec(epsilon=[1.0], delta=1e-6, sensitivity=100.0, threshold=0)), kind(inputs))
 
-    for kind, inputs in ((Count, []), (Regression, np.empty((0, 2)))):
+    for kind, inputs in ((CountProblem, []), (RegressionProblem, np.empty((0, 2)))):
         with pytest.raises(InputError) as caught:
             meet(kind, inputs)
         assert_one_line(caught.value)

@@ -15,9 +15,9 @@ from tests.mechanisms.test_additive import assert_enjoyed
 from tests.planning.test_balance import least_total
 from tpmdp import InputError, Spec
 from tpmdp.mechanisms.additive import Optimal
-from tpmdp.mechanisms.base import Setting
-from tpmdp.mechanisms.problem import Count, Regression
-from tpmdp.mechanisms.weighted import Weighted
+from tpmdp.mechanisms.balanced_weights import Weighted
+from tpmdp.mechanisms.mechanism import Setting
+from tpmdp.mechanisms.problem import CountProblem, RegressionProblem
 
 W = Weighted()
 ALL_BITS = [np.array(bits, dtype=np.float64) for bits in product((0, 1), repeat=6)]
@@ -39,7 +39,7 @@ def test_error_is_least_and_as_expected_over_all_data(spec: Spec) -> None:
     assert W.noise(setting) < 0.5 * Optimal().noise(setting)
     squares, biases = [], []
     for bits in ALL_BITS:
-        error = W.error(setting, Count(bits))
+        error = W.error(setting, CountProblem(bits))
         assert error.bias[0] == pytest.approx(scale * weights.each @ bits - bits.sum(), abs=1e-12)
         assert error.variance[0] == W.noise(setting)
         biases.append(abs(float(error.bias[0])))
@@ -104,7 +104,7 @@ def test_who_asks_for_nothing_keeps_its_whole_weight() -> None:
 
 def total_variance(records: object, chances: object) -> float:
     """Variances of all entries of a party's vector, added up, when its record is drawn with these chances."""
-    vectors = np.stack([Regression([record]).total for record in np.asarray(records)])
+    vectors = np.stack([RegressionProblem([record]).total for record in np.asarray(records)])
     chance = np.asarray(chances)
     mean = chance @ vectors
     return float(chance @ np.sum((vectors - mean) ** 2, axis=1))
@@ -112,7 +112,7 @@ def total_variance(records: object, chances: object) -> float:
 
 @pytest.mark.parametrize("columns", [2, 3, 5])
 def test_no_records_spread_more_than_independent_signs(columns: int) -> None:
-    problem = Regression(np.zeros((1, columns)))
+    problem = RegressionProblem(np.zeros((1, columns)))
     limit = problem.spread**2 * len(problem.total)
     corners = np.array(list(product((-1.0, 1.0), repeat=columns)))
     assert total_variance(corners, np.full(len(corners), 1 / len(corners))) == pytest.approx(limit, rel=1e-12)
@@ -125,4 +125,4 @@ def test_no_records_spread_more_than_independent_signs(columns: int) -> None:
 
 
 def test_no_bit_spreads_more_than_a_fair_coin() -> None:
-    assert Count([0]).spread ** 2 == max(p * (1 - p) for p in np.linspace(0, 1, 101))
+    assert CountProblem([0]).spread ** 2 == max(p * (1 - p) for p in np.linspace(0, 1, 101))

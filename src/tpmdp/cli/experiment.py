@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from tpmdp.cli.options import as_flags
 from tpmdp.errors import InputError, MissingDependencyError
 
 if TYPE_CHECKING:
     from tpmdp._util.progress import Progress
-    from tpmdp.experiments.runner import Name
+    from tpmdp.experiments.runner import BackendName
 
 _FILE: Final = click.Path(path_type=Path, readable=False)  # our own reader words the errors
 _WHAT: Final = ("count", "regression", "efficiency", "consortium", "weights", "all")
@@ -32,8 +33,8 @@ _SEED_MAX: Final = (1 << 63) - 1
 @click.option("--data", type=_FILE, help="Records for the regression (.parquet, .csv, ...). Default: synthetic.")
 @click.option("--bounds", type=_FILE, help="Public bounds of its columns (TOML: age = [18, 96]; the target last).")
 @click.option("--seed", type=int, help="Of all randomness but that of the real protocol.")
-@click.option("--backend", type=click.Choice(("local", "dask", "ray")), default="local", show_default=True)
-@click.option("--scheduler", metavar="ADDRESS", help="The cluster's, for --backend dask or ray.")
+@click.option("--backend", type=click.Choice(("local", "dask")), default="local", show_default=True)
+@click.option("--scheduler", metavar="ADDRESS", help="Of the cluster, for --backend dask.")
 @click.option("--workers", type=int, help="Jobs at a time. Default: all cores.")
 @click.option("--json", "as_json", is_flag=True, help="Print claims and measures as JSON instead of tables.")
 def experiment(
@@ -44,7 +45,7 @@ def experiment(
     data: Path | None,
     bounds: Path | None,
     seed: int | None,
-    backend: Name,
+    backend: BackendName,
     scheduler: str | None,
     workers: int | None,
     as_json: bool,
@@ -57,7 +58,7 @@ def experiment(
     """
     _check_installed()
     from tpmdp._util.files import check_output
-    from tpmdp.experiments.evaluation import SEED, Evaluation, evaluate
+    from tpmdp.experiments.experiment_run import SEED, ExperimentRun, run_experiments
     from tpmdp.experiments.population import People
     from tpmdp.experiments.runner import Backend, make_folder
 
@@ -68,13 +69,15 @@ def experiment(
             raise InputError("--report", str(report), "must be a name that ends in .md", "rename it")
         check_output(report)
         check_pictures(report)
-    where = Backend(backend, scheduler, workers)
+    flags = {name: f"--{name}" for name in ("backend", "scheduler", "workers", "data", "bounds")}
     if what not in _WITH_DATA and data is not None:
         raise InputError("--data", str(data), f"is not used by {what}", "leave it out")
-    people = People.of(data, bounds)
-    made = Evaluation(what, quick, SEED if seed is None else seed, people, where)
-    if made.left_out:
-        sizes = ", ".join(f"{size:,}" for size in made.left_out)
+    with as_flags(flags):
+        where = Backend(backend, scheduler, workers)
+        people = People.of(data, bounds)
+        run = ExperimentRun(what, quick, SEED if seed is None else seed, people=people, backend=where)
+    if run.left_out:
+        sizes = ", ".join(f"{size:,}" for size in run.left_out)
         click.echo(
             f"tpmdp: {data} has {people.count:,} records: left out are the points with {sizes} parties", err=True
         )
@@ -84,21 +87,22 @@ def experiment(
     from tpmdp._util.progress import stage
     from tpmdp.cli.output import print_with
     from tpmdp.experiments.reproduction import judge, print_claims, print_measures, write_report
-    from tpmdp.experiments.weights_measures import measures
+    from tpmdp.experiments.weights_checks import measures
 
     check_pictures(page)
     try:
-        results, written = evaluate(made, out, _stage)
+        with as_flags(flags):
+            results, written = run_experiments(run, out, _stage)
         with stage("drawing"):
-            written += write_report(made, results, page)
+            written += write_report(run, results, page)
     except KeyboardInterrupt:
         click.echo(f"\ntpmdp: what is done is kept in {out}: run the same command again to go on", err=True)
         raise
     judged, found = judge(results), measures(results)
     if as_json:
         rows = [
-            {"where": claim.where, "claim": claim.text, "measured": finding.measured, "verdict": finding.verdict.value}
-            for claim, finding in judged
+            {"where": claim.where, "claim": claim.text, "measured": result.measured, "verdict": result.status.value}
+            for claim, result in judged
         ]
         rows += [
             {"where": "weights", "claim": f"{one.what}: {one.wanted}", "measured": one.measured, "verdict": one.verdict}

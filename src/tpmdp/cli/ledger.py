@@ -165,15 +165,14 @@ def _balance(spent: Spent) -> str:
 
 def _show(opened: Ledger, spent: Spent, newest: list[Entry], console: Console) -> None:
     """The table of entries and the balance under it."""
-    from rich.box import SIMPLE_HEAD
     from rich.markup import escape
-    from rich.table import Table
 
     from tpmdp.errors import shown
     from tpmdp.ledger import promises, rounded_up, square_up
     from tpmdp.report.numbers import number, plural
+    from tpmdp.report.tables import new_table
 
-    table = Table(title="Privacy ledger", box=SIMPLE_HEAD, title_justify="left", padding=(0, 1))
+    table = new_table("Privacy ledger")
     wide = console.width >= _WIDE
     table.add_column("time (UTC)" if wide else "date", no_wrap=True)
     table.add_column("entry", no_wrap=True)

@@ -23,6 +23,7 @@ from tpmdp._version import __version__
 from tpmdp.cli.experiment import experiment
 from tpmdp.cli.flower import flower
 from tpmdp.cli.ledger import ledger
+from tpmdp.cli.options import as_flags
 from tpmdp.cli.output import print_with
 from tpmdp.cli.query import check_query, query
 from tpmdp.cli.relay import relay
@@ -135,10 +136,11 @@ def verify(plan_file: Path, names: tuple[str, ...], as_json: bool) -> None:
         spec, certificate = read_plan(plan_file)
     with stage("checking the certificate") as report_progress:
         verdict = certificate.check(spec, report_progress)
-    if as_json:
-        click.echo(json.dumps(verdict_json(spec, certificate, verdict, names), allow_nan=False))
-        return
-    print_with(lambda console: print_verdict(spec, certificate, verdict, names, console))
+    with as_flags({"party": "--party"}):
+        if as_json:
+            click.echo(json.dumps(verdict_json(spec, certificate, verdict, names=names), allow_nan=False))
+        else:
+            print_with(lambda console: print_verdict(spec, certificate, verdict, names=names, console=console))
 
 
 def _check_outputs(parties: Path, out: Path | None, plot: Path | None) -> None:
@@ -161,11 +163,11 @@ def _write(report: PlanReport, out: Path | None, plot: Path | None) -> None:
     """Write both files or neither."""
     from tpmdp._util.files import replacing
     from tpmdp.planning.plan_file import write_plan
-    from tpmdp.report.plot_plan import FORMATS, draw_plan
+    from tpmdp.report.plot_plan import draw_plan
 
     with ExitStack() as stack:
         if plot is not None:
-            draw_plan(report, stack.enter_context(replacing(plot)), FORMATS[plot.suffix.lower()])
+            draw_plan(report, stack.enter_context(replacing(plot)))
         if out is not None:
             write_plan(report.plan, out)
 

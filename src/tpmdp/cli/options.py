@@ -1,10 +1,11 @@
-"""Options that several commands share, and numbers on the command line with errors in our words."""
+"""Options that several commands share, and errors that name the flag of a field."""
 
 from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 import click
@@ -43,8 +44,26 @@ def is_supervised() -> bool:
     return _SUPERVISED in click.get_current_context().meta
 
 
+@contextmanager
+def as_flags(flags: Mapping[str, str]) -> Iterator[None]:
+    """An error about a field of the library names the flag that sets it.
+
+    >>> with as_flags({"workers": "--workers"}):
+    ...     raise InputError("workers", 0, "must be at least 1", "leave it out")
+    Traceback (most recent call last):
+        ...
+    tpmdp.errors.InputError: --workers = 0 must be at least 1: leave it out
+    """
+    try:
+        yield
+    except InputError as error:
+        if error.field not in flags:
+            raise
+        raise InputError(flags[error.field], error.value, error.rule, error.remedy) from None
+
+
 def number(context: click.Context, option: click.Parameter, text: str | None) -> float | None:
-    """An option's number, or an error in our words."""
+    """The number of an option; Click's own error would lack rule and remedy."""
     del context
     if text is None:
         return None

@@ -277,9 +277,7 @@ def run(
 
 
 def _draw(study: Study, told: list[PartyRelease], path: Path) -> None:
-    from tpmdp._util.files import replacing
     from tpmdp.report.plot_release import draw_answers
 
     answers = next(one.answers for one in told if one.answers is not None)
-    with replacing(path) as temporary:
-        draw_answers(study, answers, temporary, path.suffix.lower().removeprefix("."))
+    draw_answers(study, answers, path)

@@ -1,1 +1,1 @@
-"""A party's own records: from CSV and Parquet files, from SQL over files, from SQLite and from PostgreSQL."""
+"""Readers of a party's records: CSV and Parquet files, SQL over files, SQLite and PostgreSQL."""

@@ -1,4 +1,4 @@
-"""Columns as they grow, and what can be wrong with them. Complaints name file, place and column, never a value."""
+"""Builders of columns, and the errors about them. An error names file, line and column, never a value."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _NAMED_SHOWN: Final = 200
 Wanted = Mapping[str, ColumnKind]
 
 
-def find_columns(path: Path, wanted: Wanted, found: Sequence[str]) -> list[int]:
-    """Where the wanted columns are among those found; each must be there once.
+def find_columns(path: Path, wanted: Wanted, header: Sequence[str]) -> list[int]:
+    """The positions of the wanted columns in the header, which must name each once.
 
     >>> find_columns(Path("a.csv"), {"stay": "number"}, ["age", "stay"])
     [1]
@@ -36,22 +36,22 @@ def find_columns(path: Path, wanted: Wanted, found: Sequence[str]) -> list[int]:
     tpmdp.errors.FileError: a.csv has no column cost (it has age, stay): add it
     """
     for name in wanted:
-        count = found.count(name)
+        count = header.count(name)
         if not count:
-            raise _missing(path, name, found)
+            raise _missing(path, name, header)
         if count > 1:
             raise FileError(path, f"has the column {shown(name)} twice", "keep one of them")
-    return [found.index(name) for name in wanted]
+    return [header.index(name) for name in wanted]
 
 
-def _missing(path: Path, name: str, found: Sequence[str]) -> FileError:
-    if not found:
-        return FileError(path, "is empty", "give a line of column names, then one line a record")
-    if any(_looks_like_a_number(entry) for entry in found):  # then it is a record, and private
+def _missing(path: Path, name: str, header: Sequence[str]) -> FileError:
+    if not header:
+        return FileError(path, "is empty", "give a line of column names, then one line per record")
+    if any(_looks_like_a_number(entry) for entry in header):  # then it is a record, and private
         problem = f"has no column {shown(name)}, and its first line looks like a record"
         return FileError(path, problem, "begin with a line of column names")
-    problem = f"has no column {shown(name)} (it has {shown(', '.join(found), _NAMED_SHOWN)})"
-    return FileError(path, problem, "separate with commas" if len(found) == 1 and ";" in found[0] else "add it")
+    problem = f"has no column {shown(name)} (it has {shown(', '.join(header), _NAMED_SHOWN)})"
+    return FileError(path, problem, "separate with commas" if len(header) == 1 and ";" in header[0] else "add it")
 
 
 def _looks_like_a_number(text: str) -> bool:
@@ -62,26 +62,26 @@ def _looks_like_a_number(text: str) -> bool:
     return True
 
 
-def no_number(path: Path, place: str, name: str) -> FileError:
-    """The complaint about a value that is missing, no number or not finite.
+def bad_number(path: Path, place: str, name: str) -> FileError:
+    """The error for a value that is missing, not a number or not finite.
 
-    >>> print(no_number(Path("a.csv"), "line 7", "age").problem)
+    >>> print(bad_number(Path("a.csv"), "line 7", "age").problem)
     line 7 has no finite number in column age
     """
     return FileError(path, f"{place} has no finite number in column {shown(name)}", _CORRECT)
 
 
-def no_value(path: Path, place: str, name: str) -> FileError:
-    """The complaint about text that is missing or empty.
+def missing_value(path: Path, place: str, name: str) -> FileError:
+    """The error for text that is missing or empty.
 
-    >>> print(no_value(Path("a.csv"), "line 7", "region").problem)
+    >>> print(missing_value(Path("a.csv"), "line 7", "region").problem)
     line 7 has no value in column region
     """
     return FileError(path, f"{place} has no value in column {shown(name)}", _CORRECT)
 
 
 def too_long(path: Path, place: str, name: str) -> FileError:
-    """The complaint about a long text.
+    """The error for a text that is too long.
 
     >>> print(too_long(Path("a.csv"), "line 7", "region").problem)
     line 7 has more than 1,000 characters in column region
@@ -91,7 +91,7 @@ def too_long(path: Path, place: str, name: str) -> FileError:
 
 
 def too_many(path: Path, name: str) -> FileError:
-    """The complaint about a text column that is no category at all.
+    """The error for a text column with too many distinct values to be a category.
 
     >>> print(too_many(Path("a.csv"), "note").problem)
     has more than 1,000,000 distinct values in column note
@@ -100,28 +100,29 @@ def too_many(path: Path, name: str) -> FileError:
     return FileError(path, problem, "choose a column of categories")
 
 
-def wrong_type(path: Path, name: str, found: str, kind: ColumnKind) -> FileError:
-    """The complaint about a column of another type.
+def wrong_type(path: Path, name: str, type_name: str, kind: ColumnKind) -> FileError:
+    """The error for a column of another type than wanted.
 
-    >>> print(wrong_type(Path("a.parquet"), "day", "DATE", "number").problem)
+    >>> print(wrong_type(Path("a.parquet"), "day", "DATE", kind="number").problem)
     has day of type DATE, not numbers
     """
+    problem = f"has {shown(name)} of type {shown(type_name)}, not "
     if kind == "number":
-        return FileError(path, f"has {shown(name)} of type {shown(found)}, not numbers", "store plain numbers")
-    return FileError(path, f"has {shown(name)} of type {shown(found)}, not text", "store text, or ask for numbers")
+        return FileError(path, problem + "numbers", "store plain numbers")
+    return FileError(path, problem + "text", "store text, or ask for numbers")
 
 
-class Numbers:
-    """A column of numbers while it is read: 8 bytes a record."""
+class NumberBuilder:
+    """A column of numbers while it is read: 8 bytes per record."""
 
     def __init__(self, path: Path, name: str) -> None:
         self._path, self._name = path, name
         self._entries = array("d")
 
     def append(self, text: str, line: int) -> None:
-        """One value as written in a CSV file.
+        """Add a value as written in a CSV file.
 
-        >>> Numbers(Path("a.csv"), "age").append("1_0", 7)
+        >>> NumberBuilder(Path("a.csv"), "age").append("1_0", 7)
         Traceback (most recent call last):
             ...
         tpmdp.errors.FileError: a.csv line 7 has no finite number in column age: correct the record, or remove it
@@ -132,26 +133,26 @@ class Numbers:
         except ValueError:
             number = math.nan
         if "_" in text or not math.isfinite(number):
-            raise no_number(self._path, f"line {line}", self._name)
+            raise bad_number(self._path, f"line {line}", self._name)
         self._entries.append(number)
 
     def extend(self, values: Sequence[object]) -> None:
-        """Values from a database, in order.
+        """Add values from a database, in order.
 
-        >>> column = Numbers(Path("a.db"), "age")
+        >>> column = NumberBuilder(Path("a.db"), "age")
         >>> column.extend([70, 1.5, Decimal("0.1"), True])
         >>> column.finish()
         array([70. ,  1.5,  0.1,  1. ])
         """
         for value in values:
             if not isinstance(value, int | float | Decimal | None):
-                raise wrong_type(self._path, self._name, _NAMES.get(type(value), type(value).__name__), "number")
+                raise wrong_type(self._path, self._name, _type_name(value), kind="number")
             try:
                 number = math.nan if value is None else float(value)
             except (OverflowError, ValueError):  # a whole number beyond the doubles, a signalling NaN
                 number = math.nan
             if not math.isfinite(number):
-                raise no_number(self._path, f"row {len(self._entries) + 1}", self._name)
+                raise bad_number(self._path, f"row {len(self._entries) + 1}", self._name)
             self._entries.append(number)
 
     def finish(self) -> FloatArray:
@@ -159,8 +160,8 @@ class Numbers:
         return np.array(self._entries, dtype=np.float64)
 
 
-class Texts:
-    """A column of text while it is read: 4 bytes a record, and each distinct value once."""
+class TextBuilder:
+    """A column of text while it is read: 4 bytes per record, and each distinct value once."""
 
     def __init__(self, path: Path, name: str) -> None:
         self._path, self._name = path, name
@@ -170,7 +171,7 @@ class Texts:
     def append(self, text: str, line: int) -> None:
         """One value as written in a CSV file, without its quotes.
 
-        >>> Texts(Path("a.csv"), "region").append("", 7)
+        >>> TextBuilder(Path("a.csv"), "region").append("", 7)
         Traceback (most recent call last):
             ...
         tpmdp.errors.FileError: a.csv line 7 has no value in column region: correct the record, or remove it
@@ -179,23 +180,23 @@ class Texts:
         self._add(text, "line", line)
 
     def extend(self, values: Sequence[object]) -> None:
-        """Values from a database, in order.
+        """Add values from a database, in order.
 
-        >>> column = Texts(Path("a.db"), "region")
+        >>> column = TextBuilder(Path("a.db"), "region")
         >>> column.extend(["south", "north"])
         >>> column.finish().values, column.finish().codes.tolist()
         (('north', 'south'), [1, 0])
         """
         for value in values:
             if not isinstance(value, str | None):
-                raise wrong_type(self._path, self._name, _NAMES.get(type(value), type(value).__name__), "text")
+                raise wrong_type(self._path, self._name, _type_name(value), kind="text")
             self._add(value or "", "row", len(self._codes) + 1)
 
     def _add(self, text: str, unit: str, number: int) -> None:
         code = self._code_of.get(text)
         if code is None:
             if not text:
-                raise no_value(self._path, f"{unit} {number}", self._name)
+                raise missing_value(self._path, f"{unit} {number}", self._name)
             if len(text) > TEXT_LENGTH_MAX:
                 raise too_long(self._path, f"{unit} {number}", self._name)
             code = self._code_of[text] = len(self._code_of)
@@ -211,13 +212,18 @@ class Texts:
         return Text(rank[np.array(self._codes, dtype=np.int32)], tuple(values))
 
 
-def growing(path: Path, wanted: Wanted) -> dict[str, Numbers | Texts]:
-    """An empty column for each that is wanted.
+def _type_name(value: object) -> str:
+    return _NAMES.get(type(value), type(value).__name__)
 
-    >>> sorted(growing(Path("a.csv"), {"age": "number"}))
+
+def column_builders(path: Path, wanted: Wanted) -> dict[str, NumberBuilder | TextBuilder]:
+    """An empty builder for each wanted column.
+
+    >>> sorted(column_builders(Path("a.csv"), {"age": "number"}))
     ['age']
     """
-    return {name: Numbers(path, name) if kind == "number" else Texts(path, name) for name, kind in wanted.items()}
+    kinds: dict[ColumnKind, type[NumberBuilder] | type[TextBuilder]] = {"number": NumberBuilder, "text": TextBuilder}
+    return {name: kinds[kind](path, name) for name, kind in wanted.items()}
 
 
 def join_tables(path: Path, wanted: Wanted, tables: Sequence[Mapping[str, Column]]) -> dict[str, Column]:

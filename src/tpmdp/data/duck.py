@@ -1,7 +1,7 @@
-"""Columns through DuckDB: from Parquet files, from regular CSV files, and from SQL over files.
+"""Columns read by DuckDB: from Parquet files, from regular CSV files, and from SQL over files.
 
 Text is coded inside DuckDB, so ten million records never become ten million Python strings. DuckDB may fetch nothing
-from the network, and may not write private records to a temporary file: what does not fit into memory is refused.
+from the network and may not write private records to a temporary file, so data must fit into memory.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from tpmdp.data.columns import (
     TEXT_LENGTH_MAX,
     TEXT_VALUES_MAX,
     Wanted,
+    bad_number,
     find_columns,
-    no_number,
-    no_value,
+    missing_value,
     too_long,
     too_many,
     wrong_type,
@@ -59,7 +59,7 @@ class Pick:
 
 @contextmanager
 def connected(purpose: str) -> Iterator[Any]:
-    """A DuckDB of its own, in memory.
+    """A new DuckDB in memory.
 
     >>> with connected("to read Parquet files") as connection:
     ...     connection.execute("SELECT 1").fetchall()
@@ -75,7 +75,7 @@ def connected(purpose: str) -> Iterator[Any]:
 
 
 def check_path(path: Path) -> str:
-    """The path as DuckDB takes it; it would match wildcards.
+    """The path for DuckDB, without wildcards, which DuckDB would expand.
 
     >>> check_path(Path("a*.parquet"))
     Traceback (most recent call last):
@@ -92,12 +92,12 @@ def fetch(connection: Any, path: Path, relation: str, picks: Sequence[Pick]) -> 
     """The columns of a relation, all in the same order of records.
 
     >>> with connected("to show") as connection:
-    ...     fetch(connection, Path("a"), "range(3) AS t(age)", [Pick("age", "number", "age::DOUBLE")])
+    ...     fetch(connection, Path("a"), "range(3) AS t(age)", picks=[Pick("age", "number", "age::DOUBLE")])
     {'age': array([0., 1., 2.])}
     """
     selected = ", ".join(f"{pick.expression} AS c{place}" for place, pick in enumerate(picks))
     query = f"SELECT {selected} FROM {relation}"  # noqa: S608 - built from quoted parts
-    if any(pick.kind == "text" for pick in picks):  # read twice below, so keep it: SQL need not give the same twice
+    if any(pick.kind == "text" for pick in picks):  # it is read twice below, and SQL may differ from run to run
         connection.execute(f"CREATE TEMP TABLE picked AS {query}")
         numbers = ", ".join(f"c{place}" for place, pick in enumerate(picks) if pick.kind == "number")
         query = f"SELECT {numbers} FROM picked" if numbers else ""  # noqa: S608
@@ -107,7 +107,7 @@ def fetch(connection: Any, path: Path, relation: str, picks: Sequence[Pick]) -> 
         if pick.kind == "number":
             result[pick.name] = _finite(path, pick.name, arrays.pop(f"c{place}"))
         else:
-            result[pick.name] = _coded(connection, path, pick.name, f"c{place}")
+            result[pick.name] = _coded(connection, path, pick.name, column=f"c{place}")
     return result
 
 
@@ -115,19 +115,19 @@ def _finite(path: Path, name: str, values: Any) -> FloatArray:
     plain: FloatArray = np.ma.getdata(values)
     bad = ~np.isfinite(plain) | np.ma.getmaskarray(values)
     if bad.any():
-        raise no_number(path, f"row {int(np.argmax(bad)) + 1}", name)
+        raise bad_number(path, f"row {int(np.argmax(bad)) + 1}", name)
     return plain
 
 
 def _coded(connection: Any, path: Path, name: str, column: str) -> Text:
     """The text column as codes into its sorted values."""
-    for condition, complaint in (
-        (f"{column} IS NULL OR {column} = ''", no_value),
+    for condition, error in (
+        (f"{column} IS NULL OR {column} = ''", missing_value),
         (f"length({column}) > {TEXT_LENGTH_MAX}", too_long),
     ):
         (first,) = connection.execute(f"SELECT min(rowid) FROM picked WHERE {condition}").fetchone()  # noqa: S608
         if first is not None:
-            raise complaint(path, f"row {first + 1}", name)
+            raise error(path, f"row {first + 1}", name)
     distinct = f"SELECT DISTINCT {column} FROM picked ORDER BY 1"  # noqa: S608 - by bytes, which is Python's order
     values = connection.execute(f"{distinct} LIMIT {TEXT_VALUES_MAX + 1}").fetchnumpy()[column].tolist()
     if len(values) > TEXT_VALUES_MAX:
@@ -139,40 +139,32 @@ def _coded(connection: Any, path: Path, name: str, column: str) -> Text:
     return Text(connection.execute(codes).fetchnumpy()["code"], tuple(values))
 
 
-def _typed_picks(path: Path, wanted: Wanted, names: Sequence[str], types: Sequence[str]) -> list[Pick]:
-    """How to fetch columns that have types, and a complaint where the type is another one."""
+def _typed_picks(connection: Any, path: Path, relation: str, wanted: Wanted) -> list[Pick]:
+    """How to fetch typed columns; an error where a type is not as wanted."""
+    described = connection.execute(f"DESCRIBE {relation}").fetchall()
+    names, types = [row[0] for row in described], [row[1] for row in described]
     picks = []
     for (name, kind), place in zip(wanted.items(), find_columns(path, wanted, names), strict=True):
-        found, quoted = types[place], identifier(name)
-        if kind == "text" and (found == "VARCHAR" or found.startswith("ENUM")):
+        type_name, quoted = types[place], identifier(name)
+        if kind == "text" and (type_name == "VARCHAR" or type_name.startswith("ENUM")):
             picks.append(Pick(name, kind, f"{quoted}::VARCHAR"))
-        elif kind == "number" and found in _EXACT:
+        elif kind == "number" and type_name in _EXACT:
             picks.append(Pick(name, kind, f"{quoted}::DOUBLE"))
-        elif kind == "number" and found.partition("(")[0] in _BY_WAY_OF_TEXT:
+        elif kind == "number" and type_name.partition("(")[0] in _BY_WAY_OF_TEXT:
             picks.append(Pick(name, kind, f"{quoted}::VARCHAR::DOUBLE"))
         else:
-            raise wrong_type(path, name, found.partition("(")[0], kind)
+            raise wrong_type(path, name, type_name.partition("(")[0], kind=kind)
     return picks
 
 
-def read_parquet_columns(path: Path, wanted: Wanted) -> dict[str, Column]:
-    """The wanted columns of one Parquet file.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder, connected("to write") as connection:
-    ...     file = Path(folder) / "bank.parquet"
-    ...     _ = connection.execute(f"COPY (SELECT 70 AS age) TO '{file}'")
-    ...     read_parquet_columns(file, {"age": "number"})
-    {'age': array([70.])}
-    """
+@contextmanager
+def _parquet(path: Path) -> Iterator[tuple[Any, str]]:
+    """A connection, and a Parquet file as a relation."""
     with connected("to read Parquet files") as connection:
         import duckdb
 
-        relation = f"read_parquet({literal(check_path(path))}, hive_partitioning = false)"
         try:
-            shape = connection.execute(f"DESCRIBE FROM {relation}").fetchall()
-            picks = _typed_picks(path, wanted, [row[0] for row in shape], [row[1] for row in shape])
-            return fetch(connection, path, relation, picks)
+            yield connection, f"read_parquet({literal(check_path(path))}, hive_partitioning = false)"
         except duckdb.OutOfMemoryException:
             raise _no_memory(path) from None
         except duckdb.Error as error:  # its message may quote a record
@@ -180,8 +172,38 @@ def read_parquet_columns(path: Path, wanted: Wanted) -> dict[str, Column]:
             raise FileError(path, problem, "write it anew") from None
 
 
+def read_parquet(path: Path, wanted: Wanted) -> dict[str, Column]:
+    """The wanted columns of one Parquet file.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder, connected("to write") as connection:
+    ...     file = Path(folder) / "bank.parquet"
+    ...     _ = connection.execute(f"COPY (SELECT 70 AS age) TO '{file}'")
+    ...     read_parquet(file, {"age": "number"})
+    {'age': array([70.])}
+    """
+    with _parquet(path) as (connection, relation):
+        picks = _typed_picks(connection, path, f"FROM {relation}", wanted=wanted)
+        return fetch(connection, path, relation, picks=picks)
+
+
+def read_whole_parquet(path: Path) -> dict[str, Any]:
+    """All columns of one Parquet file in their own types; masked arrays where values are missing.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder, connected("to write") as connection:
+    ...     file = Path(folder) / "parties.parquet"
+    ...     _ = connection.execute(f"COPY (SELECT 0.5::DOUBLE AS epsilon) TO '{file}'")
+    ...     read_whole_parquet(file)
+    {'epsilon': array([0.5])}
+    """
+    with _parquet(path) as (connection, relation):
+        columns: dict[str, Any] = connection.execute(f"FROM {relation}").fetchnumpy()
+        return columns
+
+
 def read_sql(path: Path, sql: str, wanted: Wanted) -> dict[str, Column]:
-    """The wanted columns of a SELECT over files beside `path`, or below its folder; no other file can be read.
+    """The wanted columns of a SELECT over files in the folder of `path` or below; it can read no other file.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -197,15 +219,14 @@ def read_sql(path: Path, sql: str, wanted: Wanted) -> dict[str, Column]:
             if [statement.type for statement in statements] != [duckdb.StatementType.SELECT]:
                 raise FileError(path, "has `sql` that is not one SELECT", "give one SELECT")
             _offer_files(connection, path, sql)
-            shape = connection.execute(f"DESCRIBE {sql}").fetchall()
-            picks = _typed_picks(path, wanted, [row[0] for row in shape], [row[1] for row in shape])
+            picks = _typed_picks(connection, path, sql, wanted=wanted)
             connection.execute(f"CREATE TEMP VIEW asked AS {sql}")
-            return fetch(connection, path, "asked", picks)
+            return fetch(connection, path, "asked", picks=picks)
         except duckdb.OutOfMemoryException:
             raise _no_memory(path) from None
         except duckdb.PermissionException:
             problem = "has `sql` that reads a file elsewhere, or a relative path in a function"
-            raise FileError(path, problem, "write FROM 'file.csv' of its own folder") from None
+            raise FileError(path, problem, "write FROM 'file.csv', a file in the same folder") from None
         except duckdb.Error as error:
             raise FileError(path, f"has `sql` that fails ({_public(error)})", "correct it") from None
 
@@ -213,7 +234,7 @@ def read_sql(path: Path, sql: str, wanted: Wanted) -> dict[str, Column]:
 def _offer_files(connection: Any, path: Path, sql: str) -> None:
     """Make the files named in the SQL readable under the names it uses, and lock everything else.
 
-    DuckDB would look for a relative path in the working directory first. A view of that name comes before any file.
+    DuckDB would look for a relative path in the working directory first. A view of that name has precedence.
     """
     folder = Path(check_path(path)).parent
     connection.execute(f"SET allowed_directories = [{literal(str(folder) + os.sep)}]")
@@ -228,16 +249,16 @@ def _offer_files(connection: Any, path: Path, sql: str) -> None:
 
 
 def _quoted(sql: str) -> set[str]:
-    """Everything in quotes. A view too many does no harm; DuckDB's own list of tables fails on valid SQL."""
+    """Everything in quotes. An extra view does no harm; DuckDB's own list of tables fails on valid SQL."""
     import duckdb
 
     data = sql.encode()  # tokens are counted in bytes
-    found = (_QUOTED.match(data, start) for start, _ in duckdb.tokenize(sql))
-    return {match[2].decode().replace(match[1].decode() * 2, match[1].decode()) for match in found if match}
+    matches = (_QUOTED.match(data, start) for start, _ in duckdb.tokenize(sql))
+    return {match[2].decode().replace(match[1].decode() * 2, match[1].decode()) for match in matches if match}
 
 
 def _public(error: Exception) -> str:
-    """What may be shown: complaints about the SQL itself. Others may quote a record, so only their kind is named."""
+    """The part of an error that may be shown. Errors about the SQL are public; others may quote a record."""
     import duckdb
 
     if not isinstance(error, duckdb.ParserException | duckdb.CatalogException | duckdb.BinderException):

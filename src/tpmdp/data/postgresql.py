@@ -1,6 +1,6 @@
 """Records from a PostgreSQL server, read only.
 
-The password best stays out of the source file: PGPASSWORD, ~/.pgpass and PGSERVICE work as with psql.
+Keep the password out of the source file: PGPASSWORD, ~/.pgpass and PGSERVICE work as with psql.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tpmdp.data.columns import Wanted, find_columns, growing, wrong_type
+from tpmdp.data.columns import Wanted, column_builders, find_columns, wrong_type
 from tpmdp.data.table import Column
 from tpmdp.errors import FileError, MissingDependencyError, shown
 
@@ -29,14 +29,13 @@ _ABOUT_THE_SQL: Final = "42"  # the class of syntax errors, unknown names and mi
 
 
 def read_postgresql(
-    path: Path, server: str, table: str, query: str, timeout_s: int, wanted: Wanted
+    path: Path, wanted: Wanted, server: str, *, table: str = "", query: str = "", timeout_s: int = 600
 ) -> dict[str, Column]:
-    """The wanted columns of a table or of a query. `path` is the file that says so, for complaints.
+    """The wanted columns of a table or of a query. `path` is the source file, which errors name.
 
-    Everything happens in one read-only transaction that is rolled back. A password is never shown; PGPASSWORD,
-    ~/.pgpass and PGSERVICE work.
+    Everything happens in one read-only transaction that is rolled back. No error shows a password.
 
-    >>> read_postgresql(Path("bank.toml"), "no connection", "stays", "", 600, {"age": "number"})
+    >>> read_postgresql(Path("bank.toml"), {"age": "number"}, "no connection", table="stays")
     Traceback (most recent call last):
         ...
     tpmdp.errors.FileError: bank.toml has no valid connection in `postgresql`: write "host=... dbname=..."
@@ -44,14 +43,14 @@ def read_postgresql(
     end = time.monotonic() + timeout_s
     with _connected(path, server) as connection, _explained(path, timeout_s):
         connection.read_only = True
-        # These statements also take the snapshot, after which PostgreSQL lets nobody make the transaction writable.
+        # These statements also take the snapshot; after that, nothing can make the transaction writable.
         connection.execute("SELECT set_config('statement_timeout', %s, true)", [str(timeout_s * 1000)])
         connection.execute("SELECT set_config('cursor_tuple_fraction', '1', true)")  # all rows will be read
         with _cursor(connection, _whole(table) if table else query.encode()) as cursor:
             places = _places(path, wanted, cursor)
         if table:
             places = list(range(len(wanted)))
-        columns = growing(path, wanted)
+        columns = column_builders(path, wanted)
         with _cursor(connection, _part(table, wanted) if table else query.encode()) as cursor:
             while rows := cursor.fetchmany(_ROWS_AT_ONCE):
                 for place, column in zip(places, columns.values(), strict=True):
@@ -76,22 +75,22 @@ def _part(table: str, wanted: Wanted) -> sql.Composed:
 
 @contextmanager
 def _cursor(connection: psycopg.Connection[Any], query: sql.Composed | bytes) -> Iterator[psycopg.ServerCursor[Any]]:
-    """A cursor on the server: it takes one SELECT and nothing else, and gives rows a few at a time."""
+    """A cursor on the server. It accepts only a single SELECT, and sends a few rows at a time."""
     with connection.cursor("tpmdp") as cursor:
         yield cursor.execute(query, binary=True)
 
 
 def _places(path: Path, wanted: Wanted, cursor: psycopg.ServerCursor[Any]) -> list[int]:
-    """Where the wanted columns are; their types must fit."""
+    """The positions of the wanted columns; their types must fit."""
     from psycopg import adapters
 
     entries = cursor.description or []
     places = find_columns(path, wanted, [entry.name for entry in entries])
     for (name, kind), place in zip(wanted.items(), places, strict=True):
         known = adapters.types.get(entries[place].type_code)
-        found = known.name if known else "of its own"
-        if found not in (_NUMBER_TYPES if kind == "number" else _TEXT_TYPES):
-            raise wrong_type(path, name, found, kind)
+        type_name = known.name if known else "custom"
+        if type_name not in (_NUMBER_TYPES if kind == "number" else _TEXT_TYPES):
+            raise wrong_type(path, name, type_name, kind=kind)
     return places
 
 
@@ -121,7 +120,7 @@ def _connected(path: Path, server: str) -> Iterator[psycopg.Connection[Any]]:
 
 @contextmanager
 def _explained(path: Path, timeout_s: int) -> Iterator[None]:
-    """Complaints of the server as a FileError; what it says about data is not repeated."""
+    """Errors of the server as a FileError, without what the server says about data."""
     import psycopg
 
     try:

@@ -1,10 +1,10 @@
-"""Names and texts as SQL, the same for DuckDB and SQLite."""
+"""Names and strings quoted for SQL, alike in DuckDB and SQLite."""
 
 from __future__ import annotations
 
 
 def literal(text: str) -> str:
-    """Text as SQL.
+    """A string literal.
 
     >>> print(literal("it's"))
     'it''s'
@@ -13,7 +13,7 @@ def literal(text: str) -> str:
 
 
 def identifier(name: str) -> str:
-    """A name as SQL.
+    """A quoted identifier.
 
     >>> identifier('a "b" c')
     '"a ""b"" c"'

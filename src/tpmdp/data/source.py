@@ -1,6 +1,6 @@
 """Where a party's records are: a .csv or .parquet file, or a .toml file that names files, SQL or a database.
 
-A source file has exactly one of `files`, `sql`, `sqlite` and `postgresql`; the last two with `table` or `query`.
+A source file has exactly one of `files`, `sql`, `sqlite` and `postgresql`; the last two need `table` or `query`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tpmdp.errors import FileError, shown
 SUFFIXES: Final = (".csv", ".parquet", ".toml")
 _SOURCE_SIZE_MAX: Final = 1 << 20
 _FILES_MAX: Final = 10_000
-_KEYS: Final = {  # what may stand beside each of the four
+_KEYS: Final = {  # the further keys of each kind
     "files": (),
     "sql": (),
     "sqlite": ("table", "query"),
@@ -39,7 +39,7 @@ class Source:
 
     path: Path
     kind: Kind
-    files: tuple[Path, ...] = ()  # of records, or the one SQLite file
+    files: tuple[Path, ...] = ()  # files of records, or the SQLite database
     table: str = ""
     query: str = ""
     server: str = field(default="", repr=False)
@@ -47,7 +47,7 @@ class Source:
 
     @classmethod
     def read(cls, path: Path) -> Source:
-        """The source a file is or describes.
+        """The source that a file is or describes.
 
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -86,12 +86,13 @@ class Source:
 
             return read_sql(self.path, self.query, wanted)
         if self.kind == "sqlite":
-            from tpmdp.data.sqlite_table import read_sqlite
+            from tpmdp.data.sqlite import read_sqlite
 
-            return read_sqlite(self.path, self.files[0], self.table, self.query, wanted)
+            return read_sqlite(self.path, wanted, self.files[0], table=self.table, query=self.query)
         from tpmdp.data.postgresql import read_postgresql
 
-        return read_postgresql(self.path, self.server, self.table, self.query, self.timeout_s, wanted)
+        which = {"table": self.table, "query": self.query}
+        return read_postgresql(self.path, wanted, self.server, **which, timeout_s=self.timeout_s)
 
 
 def find_source(folder: Path, name: str) -> Path:
@@ -102,12 +103,12 @@ def find_source(folder: Path, name: str) -> Path:
         ...
     tpmdp.errors.FileError: no-such-folder/bank.csv does not exist: put the records there, or name another folder
     """
-    found = [folder / (name + suffix) for suffix in SUFFIXES if (folder / (name + suffix)).is_file()]
-    if not found:
+    files = [folder / (name + suffix) for suffix in SUFFIXES if (folder / (name + suffix)).is_file()]
+    if not files:
         raise FileError(folder / f"{name}.csv", "does not exist", "put the records there, or name another folder")
-    if len(found) > 1:
-        raise FileError(found[0], f"is there, and so is {shown(found[1].name)}", "keep one of them")
-    return found[0]
+    if len(files) > 1:
+        raise FileError(files[0], f"is there, and so is {shown(files[1].name)}", "keep one of them")
+    return files[0]
 
 
 def read_table(path: Path, wanted: Wanted) -> dict[str, Column]:
@@ -129,12 +130,12 @@ def read_table(path: Path, wanted: Wanted) -> dict[str, Column]:
 def _read_file(path: Path, wanted: Wanted) -> dict[str, Column]:
     with readable(path, SIZE_MAX):
         if path.suffix.lower() == ".csv":
-            from tpmdp.data.csv_file import read_csv
+            from tpmdp.data.csv import read_csv
 
             return read_csv(path, wanted)
-        from tpmdp.data.duck import read_parquet_columns
+        from tpmdp.data.duck import read_parquet
 
-        return read_parquet_columns(path, wanted)
+        return read_parquet(path, wanted)
 
 
 # The source file ------------------------------------------------------------------------------------------------------
@@ -156,31 +157,32 @@ def _parse(path: Path, document: dict[str, Any]) -> Source:
     if kind == "sql":
         return Source(path, kind, query=main)
     if ("table" in document) == ("query" in document):
-        raise FileError(path, f"has {kind} with both or none of table and query", "give one of them")
+        raise FileError(path, f"has {kind} with both or neither of table and query", "give one of them")
     table = _text(path, document, "table") if "table" in document else ""
     if table and not _TABLE.fullmatch(table):
-        raise FileError(path, "has a `table` that is no name", "write table or schema.table, or use `query`")
+        raise FileError(path, "has a `table` that is not a name", "write table or schema.table, or use `query`")
     query = "" if table else _text(path, document, "query")
     if kind == "sqlite":
-        return Source(path, kind, (path.parent / main,), table, query)
-    return Source(path, kind, (), table, query, main, _timeout(path, document.get("timeout", "10m")))
+        return Source(path, kind, (path.parent / main,), table=table, query=query)
+    timeout_s = _timeout(path, document.get("timeout", "10m"))
+    return Source(path, kind, table=table, query=query, server=main, timeout_s=timeout_s)
 
 
 def _text(path: Path, document: dict[str, Any], key: str) -> str:
     """A text entry; its content is not shown, since it may hold a password."""
     value = document[key]
     if not isinstance(value, str) or not value.strip() or "\0" in value:
-        raise FileError(path, f"has `{key}` that is no text, or empty", "give a text in quotes")
+        raise FileError(path, f"has `{key}` that is not text, or is empty", "give a text in quotes")
     return value
 
 
 def _files(path: Path, value: Any) -> tuple[Path, ...]:
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, list) or not 1 <= len(names) <= _FILES_MAX:
-        raise FileError(path, "has `files` that is no list of files", f"name 1 to {_FILES_MAX:,} files")
+        raise FileError(path, "has `files` that is not a list of files", f"name 1 to {_FILES_MAX:,} files")
     for name in names:
         if not isinstance(name, str) or "\0" in name or Path(name).suffix.lower() not in (".csv", ".parquet"):
-            problem = f"has {shown(name)} in `files`, which is no .csv or .parquet file"
+            problem = f"has {shown(name)} in `files`, which is not a .csv or .parquet file"
             raise FileError(path, problem, "name plain files; wildcards do not work")
     return tuple(path.parent / name for name in names)
 

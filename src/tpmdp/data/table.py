@@ -17,14 +17,14 @@ ColumnKind = Literal["number", "text"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Text:
-    """A column of text: record i has `values[codes[i]]`. Ten million records cost 40 MB, not ten million strings."""
+    """A column of text: record i has `values[codes[i]]`. Ten million records take 40 MB."""
 
     codes: Codes
     values: tuple[str, ...]
 
     @classmethod
     def of(cls, entries: Sequence[str]) -> Text:
-        """From one string a record.
+        """A column from one string per record.
 
         >>> column = Text.of(["north", "south", "north"])
         >>> column.values, column.codes.tolist()
@@ -41,7 +41,7 @@ class Text:
         return Text(self.codes[rows], self.values)
 
     def places(self, categories: Sequence[str]) -> IntArray:
-        """For every record the place of its value among the categories, or -1.
+        """For every record the position of its value among the categories, or -1.
 
         >>> Text.of(["north", "west", "south"]).places(["south", "north"])
         array([ 1, -1,  0])

@@ -89,12 +89,12 @@ class People:
         >>> People.of(None, Path("bounds.toml"))
         Traceback (most recent call last):
             ...
-        tpmdp.errors.InputError: --bounds = bounds.toml is of a file of records, but there is none: give --data FILE too
+        tpmdp.errors.InputError: bounds = bounds.toml is for a file of records, but there is none: give --data FILE too
         """
         if data is None:
             if bounds is not None:
-                rule = "is of a file of records, but there is none"
-                raise InputError("--bounds", str(bounds), rule, "give --data FILE too")
+                rule = "is for a file of records, but there is none"
+                raise InputError("bounds", str(bounds), rule, "give --data FILE too")
             return cls()
         ranges = RANGES if bounds is None else read_bounds(bounds)
         with readable(data, 1 << 40), data.open("rb") as stream:

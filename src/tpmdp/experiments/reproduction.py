@@ -8,30 +8,43 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
+import tpmdp.experiments.count_experiment as count
+import tpmdp.experiments.regression_experiment as regression
 from tpmdp._util.files import replacing
-from tpmdp.experiments import count, regression
-from tpmdp.experiments.beyond import enjoyed_table, price_table, relax_table
-from tpmdp.experiments.claims.claim import OURS, WORDS, Claim, Finding, Verdict
-from tpmdp.experiments.claims.every import CLAIMS
-from tpmdp.experiments.consortium import DRAWS
-from tpmdp.experiments.efficiency import complexity, disagreement
-from tpmdp.experiments.evaluation import Evaluation
-from tpmdp.experiments.figures.draw import draw_consortium, draw_count, draw_efficiency, draw_regression, draw_telling
-from tpmdp.experiments.figures.of_weights import draw_adversary, draw_weights
+from tpmdp.experiments.claims.all_claims import CLAIMS
+from tpmdp.experiments.claims.claim import OURS, WORDS, Claim, ClaimResult, ClaimStatus
+from tpmdp.experiments.consortium_experiment import DRAWS
+from tpmdp.experiments.consortium_tables import enjoyed_table, price_table, relax_table
+from tpmdp.experiments.efficiency_experiment import complexity, disagreement
+from tpmdp.experiments.experiment_run import ExperimentRun
+from tpmdp.experiments.figures.main_figures import (
+    draw_consortium,
+    draw_count,
+    draw_efficiency,
+    draw_regression,
+    draw_telling,
+)
+from tpmdp.experiments.figures.weights_figures import draw_adversary, draw_weights
 from tpmdp.experiments.jobs import Row
 from tpmdp.experiments.results import Results
 from tpmdp.experiments.summary import column
-from tpmdp.experiments.weights_measures import Measure, adversary_table, measures
+from tpmdp.experiments.weights_checks import Measure, adversary_table, measures
+from tpmdp.report.tables import new_table
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-Judged = Sequence[tuple[Claim, Finding]]
-_STYLES: Final = {Verdict.HOLDS: "green", Verdict.FAILS: "red", Verdict.DEPENDS: "yellow", Verdict.UNKNOWN: "dim"}
+Judged = Sequence[tuple[Claim, ClaimResult]]
+_STYLES: Final = {
+    ClaimStatus.HOLDS: "green",
+    ClaimStatus.FAILS: "red",
+    ClaimStatus.DEPENDS: "yellow",
+    ClaimStatus.UNKNOWN: "dim",
+}
 
 
 def judge(results: Results) -> Judged:
-    """Every claim with its finding; those of experiments that were not run are left out.
+    """Every claim with its result; those of experiments that were not run are left out.
 
     >>> judge(Results())
     []
@@ -41,7 +54,7 @@ def judge(results: Results) -> Judged:
         "regression": results.regression_rows,
         "efficiency": results.efficiency_rows,
     }
-    return [(claim, claim.finding(results)) for name, claims in CLAIMS.items() if run[name] for claim in claims]
+    return [(claim, claim.result(results)) for name, claims in CLAIMS.items() if run[name] for claim in claims]
 
 
 def draw_all(results: Results, folder: Path) -> list[Path]:
@@ -75,7 +88,7 @@ def made_path(made: list[Path], folder: Path, name: str) -> Path:
     return made[-1]
 
 
-def write_report(evaluation: Evaluation, results: Results, path: Path) -> list[Path]:
+def write_report(evaluation: ExperimentRun, results: Results, path: Path) -> list[Path]:
     """The page, and its pictures in a folder of the same name beside it; all files that were written."""
     pictures = draw_all(results, path.with_suffix(""))
     with replacing(path) as file:
@@ -83,7 +96,7 @@ def write_report(evaluation: Evaluation, results: Results, path: Path) -> list[P
     return [path, *pictures]
 
 
-def _page(evaluation: Evaluation, results: Results, path: Path, pictures: Sequence[Path]) -> list[str]:
+def _page(evaluation: ExperimentRun, results: Results, path: Path, pictures: Sequence[Path]) -> list[str]:
     lines = ["# The paper's evaluation, reproduced", "", *_about(evaluation), "", *_settings(evaluation), ""]
     judged = judge(results)
     if judged:
@@ -121,7 +134,7 @@ def _page(evaluation: Evaluation, results: Results, path: Path, pictures: Sequen
     return lines[:-1]
 
 
-def _about(evaluation: Evaluation) -> list[str]:
+def _about(evaluation: ExperimentRun) -> list[str]:
     """How the page was made."""
     made = evaluation.manifest()
     versions = ", ".join(f"{name} {version}" for name, version in made["versions"].items())
@@ -143,7 +156,7 @@ def _about(evaluation: Evaluation) -> list[str]:
     return lines
 
 
-def _settings(evaluation: Evaluation) -> list[str]:
+def _settings(evaluation: ExperimentRun) -> list[str]:
     """What the paper fixes, and what it leaves open."""
     repetitions = count.QUICK_REPETITIONS if evaluation.quick else count.REPETITIONS
     runs = regression.QUICK_RUNS if evaluation.quick else regression.RUNS
@@ -170,19 +183,19 @@ def _settings(evaluation: Evaluation) -> list[str]:
 
 
 def _claims(judged: Judged) -> list[str]:
-    counts = Counter(finding.verdict for claim, finding in judged if claim.where != OURS)
-    words = {Verdict.HOLDS: "hold", Verdict.FAILS: "do not hold", Verdict.DEPENDS: "depend on the setting"}
-    told = [f"{counts[verdict]} {words.get(verdict, verdict.value)}" for verdict in Verdict if counts[verdict]]
+    counts = Counter(result.status for claim, result in judged if claim.where != OURS)
+    words = {ClaimStatus.HOLDS: "hold", ClaimStatus.FAILS: "do not hold", ClaimStatus.DEPENDS: "depend on the setting"}
+    told = [f"{counts[verdict]} {words.get(verdict, verdict.value)}" for verdict in ClaimStatus if counts[verdict]]
     whole = f"Of {counts.total()} sentences of the paper " + ", ".join(told) + ". Some say the same of several figures."
     lines = [whole, ""]
     rows: list[Row] = []
     notes = []
-    for number, (claim, finding) in enumerate(judged, 1):
-        note = claim.note(finding)
+    for number, (claim, result) in enumerate(judged, 1):
+        note = claim.note(result)
         mark = f" (note {number})" if note else ""
         notes += [f"- **Note {number}.** {note}"] if note else []
-        row: Row = {"": number, "where": claim.where, "claim": claim.text, "measured": finding.measured}
-        rows.append({**row, "verdict": f"**{finding.verdict.value}**{mark}"})
+        row: Row = {"": number, "where": claim.where, "claim": claim.text, "measured": result.measured}
+        rows.append({**row, "verdict": f"**{result.status.value}**{mark}"})
     return [*lines, *_table(rows), *([""] if notes else []), *notes]
 
 
@@ -252,7 +265,7 @@ def _weights(results: Results) -> list[list[str]]:
 def measure_rows(found: Sequence[Measure]) -> list[Row]:
     """The table of measures.
 
-    >>> measure_rows([Measure("error", "at most 1", "0.5", Verdict.HOLDS)])
+    >>> measure_rows([Measure("error", "at most 1", "0.5", ClaimStatus.HOLDS)])
     [{'measure': 'error', 'wanted': 'at most 1', 'measured': '0.5', 'met': 'yes'}]
     """
     return [{"measure": one.what, "wanted": one.wanted, "measured": one.measured, "met": one.met} for one in found]
@@ -260,10 +273,9 @@ def measure_rows(found: Sequence[Measure]) -> list[Row]:
 
 def print_measures(found: Sequence[Measure], console: Console) -> None:
     """What is wanted of weights, and what was measured, on the terminal."""
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(title="Measures of weights (W)", title_justify="left")
+    table = new_table("Measures of weights (W)")
     for name, ratio in (("measure", 5), ("wanted", 2), ("measured", 5)):
         table.add_column(name, ratio=ratio)
     table.add_column("met", no_wrap=True)
@@ -308,14 +320,13 @@ def _table(rows: Sequence[Row]) -> list[str]:
 
 def print_claims(judged: Judged, console: Console) -> None:
     """The claims as a table on the terminal."""
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(title="Claims of the paper", title_justify="left", show_lines=False)
+    table = new_table("Claims of the paper")
     for name, ratio in (("where", 2), ("claim", 4), ("measured", 5)):
         table.add_column(name, ratio=ratio)
     table.add_column("verdict", no_wrap=True)
-    for claim, finding in judged:
-        verdict = Text(finding.verdict.value, style=_STYLES[finding.verdict])
-        table.add_row(claim.where, claim.text, finding.measured, verdict)
+    for claim, result in judged:
+        verdict = Text(result.status.value, style=_STYLES[result.status])
+        table.add_row(claim.where, claim.text, result.measured, verdict)
     console.print(table)

@@ -91,6 +91,15 @@ class Results:
         put(self, "agreement", agreement_points(self.agreement_rows))
         put(self, "weights", weights_points(self.weights_rows))
 
+    def points(self, name: str) -> Sequence[Row]:
+        """The points of an experiment; none for one that only has rows.
+
+        >>> Results().points("efficiency")
+        ()
+        """
+        points = getattr(self, name, ())
+        return points.points if isinstance(points, Curves) else points
+
     def clearly(self, panel: str, x: float, worse: str, better: str) -> bool:
         """Whether the computed error of a count is at least 10 % larger, and so in the same draws: significantly."""
         here = [row for row in self.count_rows if row["panel"] == panel and row["x"] == x]

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from tpmdp._util.arrays import BoolArray, FloatArray
-from tpmdp.mechanisms.base import Setting
+from tpmdp.mechanisms.mechanism import Setting
 from tpmdp.spec import Spec
 
 EPSILON_C, EPSILON_M, EPSILON_L = 0.01, 0.2, 1.0

@@ -9,7 +9,7 @@ import numpy as np
 from tpmdp._util.arrays import FloatArray
 from tpmdp._util.exact import exact_sum, to_float
 from tpmdp.gaussian.calibration import epsilon_at
-from tpmdp.mechanisms.base import Mechanism, Setting
+from tpmdp.mechanisms.mechanism import Mechanism, Setting
 from tpmdp.planning.closed_form import optimal_variance
 from tpmdp.planning.coalition import worst_coalitions
 

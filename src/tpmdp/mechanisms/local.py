@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from tpmdp._util.arrays import FloatArray
-from tpmdp.mechanisms.base import Mechanism, Setting
-from tpmdp.mechanisms.problem import Error, Problem
+from tpmdp.mechanisms.mechanism import Mechanism, Setting
+from tpmdp.mechanisms.problem import Accuracy, Problem
 
 
 class Local(Mechanism):
@@ -23,5 +23,5 @@ class Local(Mechanism):
     def _sum(self, setting: Setting, problem: Problem, random: np.random.Generator) -> FloatArray:
         return problem.local(setting.spec.epsilon, setting.spec.delta, random)
 
-    def _error(self, setting: Setting, problem: Problem) -> Error:
+    def _error(self, setting: Setting, problem: Problem) -> Accuracy:
         return problem.local_error(setting.spec.epsilon, setting.spec.delta)

@@ -13,8 +13,8 @@ import numpy as np
 
 from tpmdp._util.arrays import FloatArray
 from tpmdp.mechanisms.additive import Optimal
-from tpmdp.mechanisms.base import Mechanism, Setting
-from tpmdp.mechanisms.problem import Error, Problem
+from tpmdp.mechanisms.mechanism import Mechanism, Setting
+from tpmdp.mechanisms.problem import Accuracy, Problem
 
 _PLAN: Final = Optimal()
 _TRIED: Final = 40
@@ -112,7 +112,9 @@ class LocalSample(Mechanism):
         keep = random.random(problem.count) < drop.chance
         return drop.scale * problem.weighted(keep.astype(np.float64))
 
-    def _error(self, setting: Setting, problem: Problem) -> Error:
+    def _error(self, setting: Setting, problem: Problem) -> Accuracy:
         drop = best_dropping(setting)
         chance, scale = drop.chance, drop.scale
-        return Error(problem.weighted(scale * chance - 1), scale**2 * problem.weighted_squares(chance * (1 - chance)))
+        return Accuracy(
+            problem.weighted(scale * chance - 1), scale**2 * problem.weighted_squares(chance * (1 - chance))
+        )

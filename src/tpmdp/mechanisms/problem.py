@@ -19,7 +19,7 @@ ROOT_2: Final = math.sqrt(2.0)
 
 
 @dataclass(frozen=True, eq=False)
-class Error:
+class Accuracy:
     """How a released sum differs from the true one, on average and in variance, for each coordinate."""
 
     bias: FloatArray
@@ -29,7 +29,7 @@ class Error:
     def rmse(self) -> FloatArray:
         """Root mean squared error of each coordinate.
 
-        >>> Error(np.array([3.0]), np.array([16.0])).rmse
+        >>> Accuracy(np.array([3.0]), np.array([16.0])).rmse
         array([5.])
         """
         return np.asarray(np.sqrt(self.bias**2 + self.variance), dtype=np.float64)
@@ -64,7 +64,7 @@ class Problem(ABC):
         """The sum as it is estimated when each party perturbs its input by itself."""
 
     @abstractmethod
-    def local_error(self, epsilon: FloatArray, delta: FloatArray) -> Error:
+    def local_error(self, epsilon: FloatArray, delta: FloatArray) -> Accuracy:
         """The error of `local`."""
 
     @cached_property
@@ -84,10 +84,10 @@ def _numbers(field: str, values: ArrayLike, rule: str, remedy: str) -> FloatArra
     return found.astype(np.float64, copy=False)
 
 
-class Count(Problem):
+class CountProblem(Problem):
     """Each party holds a 0 or a 1; how many hold a 1? Locally: randomised response (Kairouz et al. 2015).
 
-    >>> Count([1, 0, 1]).total
+    >>> CountProblem([1, 0, 1]).total
     array([2.])
     """
 
@@ -118,19 +118,19 @@ class Count(Problem):
         told = np.where(random.random(self.count) < lie, 1 - self._bits, self._bits)
         return np.array([np.sum((told * (1 + inverse) - inverse) / -np.expm1(-epsilon))])
 
-    def local_error(self, epsilon: FloatArray, delta: FloatArray) -> Error:
+    def local_error(self, epsilon: FloatArray, delta: FloatArray) -> Accuracy:
         """e^epsilon / (e^epsilon - 1)^2 from each party, whatever its bit."""
         del delta
-        return Error(np.zeros(1), np.array([np.sum(np.exp(-epsilon) / np.expm1(-epsilon) ** 2)]))
+        return Accuracy(np.zeros(1), np.array([np.sum(np.exp(-epsilon) / np.expm1(-epsilon) ** 2)]))
 
 
-class Regression(Problem):
+class RegressionProblem(Problem):
     """Each party holds a record scaled to [-1, 1]; asked for are all products of two entries of z = (record, 1).
 
     The last column is the target. Products of different entries are scaled by sqrt(2), so that the vector is as long
     as the matrix z z^T (Frobenius): at most |z|^2. Locally: each party adds Gaussian noise to its own record.
 
-    >>> problem = Regression([[1.0, -1.0], [0.5, 0.0]])
+    >>> problem = RegressionProblem([[1.0, -1.0], [0.5, 0.0]])
     >>> problem.matrix(problem.total)
     array([[ 1.25, -1.  ,  1.5 ],
            [-1.  ,  1.  , -1.  ],
@@ -201,7 +201,7 @@ class Regression(Problem):
         noise += self._records
         return self._products(noise, np.ones(self.count)) * self._scale
 
-    def local_error(self, epsilon: FloatArray, delta: FloatArray) -> Error:
+    def local_error(self, epsilon: FloatArray, delta: FloatArray) -> Accuracy:
         """With independent noise of variance v on a and b: products vary by (a^2 + b^2) v + v^2, squares by
         4 a^2 v + 2 v^2 and are v too large.
         """
@@ -214,4 +214,4 @@ class Regression(Problem):
         np.fill_diagonal(spread[:-1, :-1], 4 * by_column + 2 * (variance @ variance))
         np.fill_diagonal(bias[:-1, :-1], variance.sum())
         spread[-1, :-1] = spread[:-1, -1] = variance.sum()
-        return Error(bias[self._upper] * self._scale, spread[self._upper] * self._scale**2)
+        return Accuracy(bias[self._upper] * self._scale, spread[self._upper] * self._scale**2)

@@ -10,8 +10,8 @@ import numpy as np
 
 from tpmdp._util.arrays import FloatArray
 from tpmdp.gaussian.calibration import calibrate
-from tpmdp.mechanisms.base import Mechanism, Setting
-from tpmdp.mechanisms.problem import Error, Problem
+from tpmdp.mechanisms.mechanism import Mechanism, Setting
+from tpmdp.mechanisms.problem import Accuracy, Problem
 
 
 def kept_chance(epsilon: FloatArray) -> FloatArray:
@@ -53,18 +53,18 @@ class Sample(Mechanism):
         keep = random.random(problem.count) < kept_chance(setting.spec.epsilon)
         return problem.weighted(keep.astype(np.float64))
 
-    def _error(self, setting: Setting, problem: Problem) -> Error:
+    def _error(self, setting: Setting, problem: Problem) -> Accuracy:
         chance = kept_chance(setting.spec.epsilon)
-        return Error(-problem.weighted(1 - chance), problem.weighted_squares(chance * (1 - chance)))
+        return Accuracy(-problem.weighted(1 - chance), problem.weighted_squares(chance * (1 - chance)))
 
 
 class ScaledSample(Sample):
     """The same, scaled back by n over the sum of chances: right on average if budgets have nothing to do with the data.
 
-    >>> from tpmdp.mechanisms.problem import Count
+    >>> from tpmdp.mechanisms.problem import CountProblem
     >>> from tpmdp.spec import Spec
     >>> setting = Setting.of(Spec(epsilon=[0.1, 1.0], delta=1e-6, threshold=1))
-    >>> error = ScaledSample().error(setting, Count([1, 1]))
+    >>> error = ScaledSample().error(setting, CountProblem([1, 1]))
     >>> bool(abs(error.bias[0]) < 1e-9 < error.variance[0])
     True
     """
@@ -82,6 +82,8 @@ class ScaledSample(Sample):
     def _sum(self, setting: Setting, problem: Problem, random: np.random.Generator) -> FloatArray:
         return self._scale(setting) * super()._sum(setting, problem, random)
 
-    def _error(self, setting: Setting, problem: Problem) -> Error:
+    def _error(self, setting: Setting, problem: Problem) -> Accuracy:
         chance, scale = kept_chance(setting.spec.epsilon), self._scale(setting)
-        return Error(problem.weighted(scale * chance - 1), scale**2 * problem.weighted_squares(chance * (1 - chance)))
+        return Accuracy(
+            problem.weighted(scale * chance - 1), scale**2 * problem.weighted_squares(chance * (1 - chance))
+        )

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import isinf
 from pathlib import Path
@@ -17,7 +15,8 @@ from tpmdp._util.arrays import FloatArray
 from tpmdp._util.budget_rules import check_delta, check_epsilon, check_sensitivity
 from tpmdp._util.files import readable
 from tpmdp._util.progress import Progress
-from tpmdp.data.parquet import read_parquet
+from tpmdp.data.csv import check_width, csv_rows
+from tpmdp.data.duck import read_whole_parquet
 from tpmdp.errors import FileError, InputError, shown
 from tpmdp.planning.weights import check_records, check_weights
 from tpmdp.spec import Spec, check_names, check_threshold
@@ -105,21 +104,6 @@ def _finish(columns: dict[str, Any], names: Sequence[Any] | None, label: Callabl
 # CSV ------------------------------------------------------------------------------------------------------------------
 
 
-def _lines(path: Path, text: io.TextIOBase) -> Iterator[tuple[int, list[str]]]:
-    """Rows with their line numbers; undecodable bytes and broken quoting become a FileError."""
-    reader = csv.reader(text, strict=True)
-    while True:
-        try:
-            row = next(reader)
-        except StopIteration:
-            return
-        except UnicodeDecodeError:
-            raise FileError(path, "is not UTF-8 text", "save it as CSV UTF-8") from None
-        except csv.Error as error:
-            raise FileError(path, f"line {reader.line_num} is not valid CSV ({error})", "fix the quotes") from None
-        yield reader.line_num, row
-
-
 def _number(line: int, field: str, text: str) -> float:
     try:
         number = float(text)
@@ -133,36 +117,27 @@ def _number(line: int, field: str, text: str) -> float:
 
 
 def _read_csv(path: Path, progress: Progress | None) -> PartiesTable:
-    with path.open("rb") as raw:
-        if raw.read(2) in (b"\xff\xfe", b"\xfe\xff"):
-            raise FileError(path, "is UTF-16 text", "save it as CSV UTF-8")
-    size = path.stat().st_size
-    with path.open(encoding="utf-8-sig", newline="") as text:
-        rows = _lines(path, text)
-        _, first = next(rows, (0, []))
-        header = _check_header(path, first)
-        numeric = [(position, field) for position, field in enumerate(header) if field != "name"]
-        names: list[str] | None = [] if "name" in header else None
-        where = header.index("name") if "name" in header else -1
-        values: dict[str, list[float]] = {field: [] for _, field in numeric}
-        lines: list[int] = []
-        blank = 0
-        for line, row in rows:
-            if not row or (len(row) == 1 and not row[0].strip()):
-                blank = blank or line
-                continue
-            if blank:
-                raise FileError(path, f"line {blank} is blank", "remove it, or fill in the party that is missing")
-            if len(row) != len(header):
-                problem = f"line {line} has {len(row)} values for {len(header)} columns"
-                raise FileError(path, problem, "give every column one value")
-            for position, field in numeric:
-                values[field].append(_number(line, field, row[position]))
-            if names is not None:
-                names.append(row[where].strip())
-            lines.append(line)
-            if progress is not None and len(lines) % 65536 == 0:
-                progress(min(text.buffer.raw.tell(), size), size)  # type: ignore[attr-defined]
+    rows = csv_rows(path, progress)
+    _, first = next(rows, (0, []))
+    header = _check_header(path, first)
+    numeric = [(position, field) for position, field in enumerate(header) if field != "name"]
+    names: list[str] | None = [] if "name" in header else None
+    where = header.index("name") if "name" in header else -1
+    values: dict[str, list[float]] = {field: [] for _, field in numeric}
+    lines: list[int] = []
+    blank = 0
+    for line, row in rows:
+        if not row or (len(row) == 1 and not row[0].strip()):
+            blank = blank or line
+            continue
+        if blank:
+            raise FileError(path, f"line {blank} is blank", "remove it, or fill in the party that is missing")
+        check_width(path, line, row, header=header)
+        for position, field in numeric:
+            values[field].append(_number(line, field, row[position]))
+        if names is not None:
+            names.append(row[where].strip())
+        lines.append(line)
     return _finish(dict(values), names, lambda index: f"line {lines[index]}")
 
 
@@ -171,7 +146,7 @@ def _read_csv(path: Path, progress: Progress | None) -> PartiesTable:
 
 def _read_parquet(path: Path, progress: Progress | None) -> PartiesTable:
     del progress  # DuckDB reads a million rows in well under a second
-    table = read_parquet(path)
+    table = read_whole_parquet(path)
     header = _check_header(path, list(table))
     columns: dict[str, Any] = {}
     names: list[Any] | None = None

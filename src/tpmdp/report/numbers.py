@@ -1,14 +1,11 @@
-"""Numbers and names as tables show them."""
+"""Numbers and names as text for tables and pictures."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tpmdp.spec import Spec
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 NAME_SHOWN: Final = 24
 _DIGITS_MAX: Final = 9  # after the point
@@ -25,7 +22,7 @@ def number(value: float) -> str:
 
 
 def rounded(value: float, error: float) -> str:
-    """A number to the digits that its standard error leaves: two of the error.
+    """A number rounded to two significant digits of its standard error.
 
     >>> rounded(-51128.3, 3904.0), rounded(6.5213, 0.2505), rounded(12.0, 0.0), rounded(1e30, 1e25)
     ('-51,100', '6.52', '12', '1e+30')
@@ -60,15 +57,6 @@ def short_name(spec: Spec, party: int, most: int = NAME_SHOWN) -> str:
     return name[: most - 3 - tail] + "..." + name[-tail:]
 
 
-def keep_numbers(table: Table) -> Table:
-    """Numbers are never cut: in a narrow terminal the names give way."""
-    for column in table.columns:
-        if column.justify == "right":
-            texts = [str(column.header), *map(str, column.cells)]
-            column.min_width = max(len(line) for text in texts for line in text.split("\n"))
-    return table
-
-
 def plain_number(value: float) -> float | str:
-    """JSON has no infinity."""
+    """A number for JSON, which has no infinity."""
     return "inf" if math.isinf(value) else float(value)

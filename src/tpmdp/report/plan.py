@@ -1,10 +1,10 @@
-"""Plans for people and machines: tables and JSON. Everything shown is computed elsewhere; here it is only laid out."""
+"""A plan as tables and as JSON. Everything shown is computed elsewhere."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -15,7 +15,8 @@ from tpmdp.planning.baselines import Baseline, planning_baselines, totals_by_thr
 from tpmdp.planning.certificate import Certificate, Verdict
 from tpmdp.planning.plan import Plan, Protection, needs, no_noise_reason
 from tpmdp.planning.weights import Weights
-from tpmdp.report.numbers import keep_numbers, number, plain_number, plural, short_name
+from tpmdp.report.numbers import number, plain_number, plural, short_name
+from tpmdp.report.tables import add_numbers, keep_numbers, new_table
 from tpmdp.report.weights import Choice, choices, choices_json, weights_table
 from tpmdp.spec import Spec
 
@@ -29,7 +30,7 @@ _WIDE: Final = 110  # columns of a terminal from which the worst coalition fits 
 
 @dataclass(frozen=True, eq=False)
 class PlanReport:
-    """A plan with what people ask about it: the protection it gives and the baselines beside it."""
+    """A plan with the protection it gives, the baselines and other weightings."""
 
     plan: Plan
     protection: Protection
@@ -48,15 +49,15 @@ class PlanReport:
         ['TMDP', 'non-threshold', 'trusted curator']
         """
         spec = plan.spec
-        # TMDP has one threshold for all: under personal thresholds that is the largest.
+        # TMDP has a common threshold: with personal thresholds that is the largest.
         threshold = spec.threshold if isinstance(spec.threshold, int) else int(spec.threshold.max())
         plain = plan.need if (plan.weights.each == 1).all() else needs(spec)
         baselines = planning_baselines(plain, threshold, spec.receivers)
-        return cls(plan, plan.protection(), baselines, choices(plan), plain)
+        return cls(plan, plan.protection(), baselines, choices=choices(plan), plain_need=plain)
 
 
 def headline(spec: Spec) -> str:
-    """Parties, threshold and receivers in a few words.
+    """Numbers of parties and receivers, and the threshold.
 
     >>> headline(Spec(epsilon=[1, 2], delta=0.1, threshold=1))
     '2 parties, threshold 1, 2 receivers'
@@ -71,7 +72,7 @@ def _print_no_noise(reason: str | None, console: Console) -> None:
 
 
 def _budget_columns(spec: Spec, fixed: bool) -> list[tuple[str, Any]]:
-    """Headings and values of the budget; columns with one value for all are left to `_common` unless `fixed`."""
+    """Headings and values of the budget. Unless `fixed`, `_common` shows columns with the same value for all."""
     columns: list[tuple[str, Any]] = [("epsilon", spec.epsilon)]
     columns += [
         (field, values)
@@ -84,23 +85,19 @@ def _budget_columns(spec: Spec, fixed: bool) -> list[tuple[str, Any]]:
 
 
 def _common(spec: Spec) -> str:
-    """What all parties share, for the line under the table."""
+    """The values that all parties share, for the line under the table."""
     fields = (("delta", spec.delta), ("sensitivity", spec.sensitivity))
     same = [f"{field} {number(float(values[0]))}" for field, values in fields if (values == values[0]).all()]
     return f"For all parties: {', '.join(same)}.\n" if same else ""
 
 
-def _new_table(title: str, spec: Spec, fixed: bool) -> tuple[Table, list[Any]]:
+def _party_table(title: str, spec: Spec, fixed: bool) -> tuple[Table, list[Any]]:
     """A table with the columns party, receives and budget, and the values of the budget columns."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(title=title, box=SIMPLE_HEAD, title_justify="left", caption_justify="left", padding=(0, 1))
+    table = new_table(title)
     table.add_column("party", overflow="fold", min_width=8)
     table.add_column("recei-\nves", min_width=6)
     columns = _budget_columns(spec, fixed)
-    for heading, _ in columns:
-        table.add_column(heading, justify="right", no_wrap=True)
+    add_numbers(table, *(heading for heading, _ in columns))
     return table, [values for _, values in columns]
 
 
@@ -124,17 +121,16 @@ def _coalition_text(report: PlanReport, party: int) -> str:
 
 
 def plan_table(report: PlanReport, width: int = 140) -> Table:
-    """One row a party: budget, need, own noise, real protection and, where there is room, who would have to collude."""
+    """One row per party: budget, need, its noise, real protection and, in a wide terminal, the worst coalition."""
     from rich.markup import escape
 
     plan, spec, protection = report.plan, report.plan.spec, report.protection
-    table, budget = _new_table("Noise plan", spec, fixed=False)
+    table, budget = _party_table("Noise plan", spec, fixed=False)
     weights = plan.weights
     if not weights.are_equal:
-        table.add_column("weight", justify="right", no_wrap=True)
+        add_numbers(table, "weight")
         budget.append(weights.each)
-    for heading in ("need", "own\nnoise", "real\nepsilon", "slack"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    add_numbers(table, "need", "own\nnoise", "real\nepsilon", "slack")
     if width >= _WIDE:
         table.add_column("if these\ncollude", overflow="fold")
     rows, hidden = _shown_rows(plan)
@@ -161,16 +157,11 @@ def plan_table(report: PlanReport, width: int = 140) -> Table:
 
 
 def error_table(report: PlanReport) -> Table:
-    """Total noise and expected error of this plan beside the baselines."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
+    """Total noise and expected error of this plan and of the baselines."""
     plan = report.plan
-    table = Table(title="Noise in the answer", box=SIMPLE_HEAD, title_justify="left")
-    table.add_column("mechanism", overflow="fold")
+    table = new_table("Noise in the answer", "mechanism")
     error = "expected\nerror (RMSE)" if plan.weights.are_equal else "its standard\ndeviation"
-    for heading in ("total\nvariance", error, "relative"):
-        table.add_column(heading, justify="right")
+    add_numbers(table, "total\nvariance", error, "relative")
     table.add_column("assumes")
     threshold = plan.spec.threshold
     assumes = f"at most {threshold} collude" if isinstance(threshold, int) else "personal thresholds"
@@ -202,19 +193,15 @@ def dropout_costs(report: PlanReport, tolerate: int) -> dict[int, float]:
 
 
 def dropout_table(report: PlanReport, tolerate: int) -> Table:
-    """What it costs in noise that parties may drop out."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
+    """The noise for different numbers of parties that may drop out."""
     costs = dropout_costs(report, tolerate)
-    table = Table(title="What drop-outs cost", box=SIMPLE_HEAD, title_justify="left", caption_justify="left")
-    for heading in ("may\ndrop out", "planned for\nthreshold", "noise in\nthe answer", "against\nnone"):
-        table.add_column(heading, justify="right")
+    table = new_table("What drop-outs cost")
+    add_numbers(table, "may\ndrop out", "planned for\nthreshold", "noise in\nthe answer", "against\nnone")
     colluders = int(report.plan.spec.threshold) - tolerate
     for count, noise in costs.items():
         mark = f"{count} (this plan)" if count == tolerate else str(count)
         table.add_row(mark, str(colluders + count), number(noise), f"{noise / costs[0]:.3g}x" if costs[0] else "-")
-    table.caption = "The noise of who drops out is missing like that of who colludes, so the others add more."
+    table.caption = "The noise of parties that drop out is missing, like that of colluders, so the others add more."
     return keep_numbers(table)
 
 
@@ -222,7 +209,7 @@ def print_plan(report: PlanReport, console: Console, tolerate: int = 0) -> None:
     """The whole report on a terminal."""
     console.print(f"{headline(report.plan.spec)}; planned by {report.plan.case.value}")
     if tolerate:
-        console.print(f"Of the threshold {tolerate} may drop out, the others may collude.")
+        console.print(f"Of the threshold, {tolerate} may drop out; the others may collude.")
     _print_no_noise(report.plan.no_noise_reason, console)
     console.print(plan_table(report, console.width))
     console.print(error_table(report))
@@ -233,21 +220,21 @@ def print_plan(report: PlanReport, console: Console, tolerate: int = 0) -> None:
 
 
 def _chosen(spec: Spec, names: Sequence[str]) -> list[int]:
-    """The parties asked for by name; all of a short list when nobody is."""
+    """The parties with these names; without names, all parties of a short list."""
     if not names:
         return list(range(min(spec.count, ROWS_MAX)))
     index = {spec.name(party): party for party in range(spec.count)}
     for name in names:
         if name not in index:
-            raise InputError("--party", name, "is not in the plan", "ask who made it")
+            raise InputError("party", name, "is not in the plan", "ask its author")
     return [index[name] for name in names]
 
 
 def _weights_text(certificate: Certificate) -> str:
-    """What weights ask of the parties and of the receiver, and what they rest on."""
+    """What weights require of the parties and of the receiver, and what they assume."""
     assert certificate.weights is not None
     records = np.ones(len(certificate.weights)) if certificate.records is None else certificate.records
-    weights = Weights(certificate.weights, records, certificate.width, 0.0)
+    weights = Weights(certificate.weights, records, certificate.width, spread=0.0)
     if weights.are_equal:
         return f"Weights: all the same; the receiver multiplies the sum by {number(weights.scale)}."
     return (
@@ -260,18 +247,17 @@ def _weights_text(certificate: Certificate) -> str:
 def print_verdict(
     spec: Spec, certificate: Certificate, verdict: Verdict, names: Sequence[str], console: Console
 ) -> None:
-    """What a check of somebody else's plan proved, and the budgets and thresholds it was proved for."""
+    """What a check of another party's plan proved, and for which budgets and thresholds."""
     from rich.markup import escape
 
     rows = _chosen(spec, names)
-    table, budget = _new_table("Checked for these budgets", spec, fixed=True)
+    table, budget = _party_table("Checked for these budgets", spec, fixed=True)
     if certificate.weights is not None:
-        table.add_column("weight", justify="right", no_wrap=True)
+        add_numbers(table, "weight")
         budget.append(certificate.weights)
-    for heading in ("need", "own\nnoise"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    add_numbers(table, "need", "own\nnoise")
     for party in rows:
-        budgets = [f"{values[party]:.12g}" for values in budget]  # in full: a party compares them with its own
+        budgets = [f"{values[party]:.12g}" for values in budget]  # all digits: a party compares them with its own
         noise = [number(values[party]) for values in (certificate.need, certificate.variance)]
         receives = "yes" if spec.receivers[party] else ""
         table.add_row(escape(short_name(spec, party)), receives, *budgets, *noise)
@@ -311,7 +297,7 @@ def _party_json(spec: Spec, party: int, **more: float) -> dict[str, Any]:
 
 
 def plan_json(report: PlanReport) -> dict[str, Any]:
-    """The report as plain JSON values; infinity as "inf".
+    """The report as JSON values; infinity as "inf".
 
     >>> import tpmdp
     >>> report = PlanReport.of(tpmdp.plan(tpmdp.Spec(epsilon=[1, 2], delta=1e-6, threshold=1)))
@@ -344,7 +330,7 @@ def plan_json(report: PlanReport) -> dict[str, Any]:
 
 
 def verdict_json(spec: Spec, certificate: Certificate, verdict: Verdict, names: Sequence[str]) -> dict[str, Any]:
-    """What a check proved and for whom, as plain JSON values."""
+    """What a check proved and for whom, as JSON values."""
     columns = (certificate.need, certificate.variance)
     each = np.ones(spec.count) if certificate.weights is None else certificate.weights
     parties = [
@@ -352,4 +338,4 @@ def verdict_json(spec: Spec, certificate: Certificate, verdict: Verdict, names: 
     ]
     reason = no_noise_reason(spec, certificate.variance, certificate.need)
     count = {"receivers": spec.receiver_count, "no_noise_reason": reason}
-    return {"valid": True, **vars(verdict), **count, "budgets": parties}
+    return {"valid": True, **asdict(verdict), **count, "budgets": parties}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,23 +10,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from tpmdp.errors import MissingDependencyError
 from tpmdp.queries.base import Answer, Query
 from tpmdp.queries.joint import JointQuery
 from tpmdp.report.numbers import rounded
+from tpmdp.report.style import BLUE, GREY, LIGHT_GREY, RED, literal_text, picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from tpmdp.study.model import Study
 
-_BLUE, _GREY, _RED, _LIGHT = "#0072B2", "#666666", "#D55E00", "#BBBBBB"  # Okabe and Ito's palette, and a light grey
-_STYLE: Final[dict[str, Any]] = {
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "svg.hashsalt": "tpmdp",
-}
 _NAMES_MAX: Final = 40  # rows of a panel that are named
 _NAME_SHOWN: Final = 28
 _TITLE_SHOWN: Final = 70
@@ -35,32 +27,18 @@ _LABELS_MAX: Final = 14  # under bars
 _ROW_INCH: Final = 0.24
 
 
-def draw_answers(study: Study, answers: Sequence[Answer], path: Path, file_format: str) -> None:
-    """Draw the answers into a file of the given format, png or svg."""
-    try:
-        import matplotlib
-    except ImportError:
-        raise MissingDependencyError("matplotlib", "plot", "to draw pictures") from None
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
+def draw_answers(study: Study, answers: Sequence[Answer], path: Path) -> None:
+    """Draw the answers into a .svg, .pdf or .png file."""
     panels = [_panel(query.name, answers) for query in study.queries]
     kinds = [str(query.settings()["kind"]) for query in study.queries]
     heights = [_height(kind, rows) for kind, rows in zip(kinds, panels, strict=True)]
-    style: Any = _STYLE
-    with matplotlib.rc_context(style), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about glyphs a font lacks: the reader sees a box
-        size = (7.5, sum(heights) + 0.6)
-        figure, every = pyplot.subplots(
-            len(panels), 1, figsize=size, layout="constrained", squeeze=False, height_ratios=heights
-        )
+    with picture(path, 7.5, sum(heights) + 0.6) as figure:
+        every = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)
         figure.suptitle(_text(study.label, _TITLE_SHOWN), x=0.01, ha="left", fontsize=10)
         for query, rows, axes in zip(study.queries, panels, every[:, 0], strict=True):
-            axes.set_title(_text(query.name, _TITLE_SHOWN), loc="left")
+            axes.set_title(_text(query.name, _TITLE_SHOWN))
             _draw(axes, query, rows)
         figure.supxlabel(_bars_text(answers), fontsize=7)
-        figure.savefig(path, format=file_format, dpi=150, metadata={"Date": None} if file_format == "svg" else None)
-        pyplot.close(figure)
 
 
 def _panel(name: str, answers: Sequence[Answer]) -> list[Answer]:
@@ -76,9 +54,8 @@ def _height(kind: str, rows: Sequence[Answer]) -> float:
 
 
 def _text(name: str, most: int = _NAME_SHOWN) -> str:
-    """A name drawn as it is, shortened: a dollar sign starts no formula."""
-    short = name if len(name) <= most else name[: most - 3] + "..."
-    return short.replace("$", r"\$")
+    """A name, shortened."""
+    return literal_text(name if len(name) <= most else name[: most - 3] + "...")
 
 
 def _bars_text(answers: Sequence[Answer]) -> str:
@@ -89,7 +66,7 @@ def _bars_text(answers: Sequence[Answer]) -> str:
 
 
 def _bars(rows: Sequence[Answer], always: bool = False) -> Any:
-    """Lengths of the error bars to both sides; none where there is no interval."""
+    """Lengths of the error bars to both sides; 0 if there is no interval."""
     limits = [(row.always or row.interval) if always else row.interval for row in rows]
     lows = [max(0.0, row.value - low) for row, (low, _) in zip(rows, limits, strict=True)]
     highs = [max(0.0, high - row.value) for row, (_, high) in zip(rows, limits, strict=True)]
@@ -101,7 +78,7 @@ def _draw(axes: Axes, query: Query | JointQuery, rows: Sequence[Answer]) -> None
     if _is_upright(kind, rows):
         _draw_bars(axes, rows)
     elif kind.endswith("regression"):
-        _draw_coefficients(axes, rows, {one.column: one.width for one in query.settings()["bounds"]})
+        _draw_coefficients(axes, rows, {bounds.column: bounds.width for bounds in query.settings()["bounds"]})
     else:
         _draw_dots(axes, rows)
 
@@ -109,11 +86,12 @@ def _draw(axes: Axes, query: Query | JointQuery, rows: Sequence[Answer]) -> None
 def _draw_bars(axes: Axes, rows: Sequence[Answer]) -> None:
     """A histogram."""
     places = np.arange(len(rows))
-    axes.bar(places, [row.value for row in rows], width=0.85, color=_BLUE, alpha=0.75)
+    axes.grid(visible=False, axis="x")
+    axes.bar(places, [row.value for row in rows], width=0.85, color=BLUE, alpha=0.75)
     many = len(rows) > _NAMES_MAX
     if any(row.always for row in rows):
         values, wide = [row.value for row in rows], _bars(rows, always=True)
-        axes.errorbar(places, values, yerr=wide, fmt="none", ecolor=_LIGHT, elinewidth=1 if many else 4)
+        axes.errorbar(places, values, yerr=wide, fmt="none", ecolor=LIGHT_GREY, elinewidth=1 if many else 4)
     axes.errorbar(
         places,
         [row.value for row in rows],
@@ -123,7 +101,7 @@ def _draw_bars(axes: Axes, rows: Sequence[Answer]) -> None:
         elinewidth=0.5 if many else 1,
         capsize=0 if many else 3,
     )
-    axes.axhline(0, color=_GREY, linewidth=0.8)
+    axes.axhline(0, color=GREY, linewidth=0.8)
     axes.set_ylabel("records")
     axes.yaxis.set_major_formatter("{x:,.10g}")
     step = max(1, math.ceil(len(rows) / _LABELS_MAX))
@@ -138,11 +116,11 @@ def _draw_bars(axes: Axes, rows: Sequence[Answer]) -> None:
 def _draw_dots(axes: Axes, rows: Sequence[Answer]) -> None:
     """Answers one below the other."""
     places = np.arange(len(rows))
-    colours = [_RED if row.note else _BLUE for row in rows]
+    colours = [RED if row.note else BLUE for row in rows]
     values = [row.value for row in rows]
     if any(row.always for row in rows):
         wide = _bars(rows, always=True)
-        axes.errorbar(values, places, xerr=wide, fmt="none", ecolor=_LIGHT, elinewidth=4)
+        axes.errorbar(values, places, xerr=wide, fmt="none", ecolor=LIGHT_GREY, elinewidth=4)
     axes.errorbar(values, places, xerr=_bars(rows), fmt="none", ecolor="black", capsize=3)
     axes.scatter([row.value for row in rows], places, c=colours, s=22, zorder=3)
     shown = places if len(rows) <= _NAMES_MAX else places[:: math.ceil(len(rows) / _NAMES_MAX)]
@@ -156,7 +134,7 @@ def _draw_dots(axes: Axes, rows: Sequence[Answer]) -> None:
 
 
 def _draw_coefficients(axes: Axes, rows: Sequence[Answer], widths: Mapping[str, float]) -> None:
-    """What each input adds to the answer from one end of its bounds to the other: so that inputs can be compared."""
+    """How much the answer changes from one end of an input's bounds to the other, to compare inputs."""
     slopes = [(row, widths[row.part.split(", ")[-1]]) for row in rows if row.part.split(", ")[-1] in widths]
     effects = [
         replace(
@@ -169,11 +147,13 @@ def _draw_coefficients(axes: Axes, rows: Sequence[Answer], widths: Mapping[str, 
         for row, width in slopes
     ]
     _draw_dots(axes, effects)
-    axes.axvline(0, color=_GREY, linewidth=0.8)
+    axes.axvline(0, color=GREY, linewidth=0.8)
     axes.set_xlabel("effect from one end of the input's bounds to the other", fontsize=8)
 
 
 def _note(axes: Axes, rows: Sequence[Answer]) -> None:
     notes = list(dict.fromkeys(row.note for row in rows if row.note))
     if notes:
-        axes.annotate(notes[0], (0, 0), (4, 4), "axes fraction", textcoords="offset points", color=_RED, fontsize=7)
+        axes.annotate(
+            notes[0], (0, 0), (4, 4), xycoords="axes fraction", textcoords="offset points", color=RED, fontsize=7
+        )

@@ -11,6 +11,7 @@ from tpmdp.queries.base import Z_95, Answer, Query
 from tpmdp.queries.catalogue import EXAMPLES, JOINT_KINDS, Kinds, keys_of
 from tpmdp.queries.joint import JointQuery
 from tpmdp.report.numbers import number, plain_number
+from tpmdp.report.tables import add_numbers, new_table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,16 +22,6 @@ if TYPE_CHECKING:
     from tpmdp.study.model import Study
 
 _ANSWERS_MAX = 12  # a query with more answers shows its first ones
-
-
-def _new_table(title: str, *headings: str) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(title=title, box=SIMPLE_HEAD, title_justify="left", caption_justify="left")
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
-    return table
 
 
 def about(kind: type[Query] | type[JointQuery]) -> str:
@@ -56,7 +47,7 @@ def print_kinds(kinds: Kinds, console: Console) -> None:
     """The catalogue."""
     from rich.markup import escape
 
-    table = _new_table("Kinds of queries", "kind", "what it tells", "keys")
+    table = new_table("Kinds of queries", "kind", "what it tells", "keys")
     for name, kind in every_kind(kinds).items():
         table.add_row(name, escape(about(kind)), escape(keys_text(kind)))
     table.caption = "[key]: may be left out. where: a condition; by: groups. More: tpmdp query explain KIND."
@@ -84,10 +75,9 @@ def print_expectation(study: Study, found: Expectation, kind: str | None, consol
     shown = [one for one in found.queries if kind in (None, one.query.settings()["kind"])]
     if not any(found.charges.values()) or study.threshold == 0:
         console.print("No noise would be added (threshold 0, or nobody to protect): receivers learn the exact answer.")
-    table = _new_table(escape(f"Queries of {study.label}"), "query", "kind")
+    table = new_table(escape(f"Queries of {study.label}"), "query", "kind")
     apart = any(one.apart is not None for one in shown)
-    for heading in ["entries", "sensi-\ntivity", "noise of\nan entry", *(["if asked\napart"] if apart else [])]:
-        table.add_column(heading, justify="right", no_wrap=True)
+    add_numbers(table, "entries", "sensi-\ntivity", "noise of\nan entry", *(["if asked\napart"] if apart else []))
     for one in shown:
         low, high = map(number, one.sensitivity)
         cells = [one.query.name, one.query.settings()["kind"], f"{one.entries:,}"]
@@ -106,10 +96,9 @@ def print_expectation(study: Study, found: Expectation, kind: str | None, consol
     console.print(_expected_table(shown))
     if study.assumes:
         console.print(escape(f"Assumed: {study.assumes}."))
-    charges = _new_table("What it would cost", "party")
+    charges = new_table("What it would cost", "party")
     weighted = not study.weights.are_equal
-    for heading in ("offered\nepsilon", "charged\nepsilon", "at\ndelta", *(["weight"] if weighted else [])):
-        charges.add_column(heading, justify="right")
+    add_numbers(charges, "offered\nepsilon", "charged\nepsilon", "at\ndelta", *(["weight"] if weighted else []))
     for member in study.members:
         cells = [member.name, number(member.epsilon), number(found.charges[member.name]), number(member.delta)]
         cells += [number(float(study.weights.each[study.index(member.name)]))] if weighted else []
@@ -128,7 +117,7 @@ def _leaves(query: Query | JointQuery) -> str:
 def _expected_table(shown: Sequence[ExpectedQuery]) -> Table:
     from rich.markup import escape
 
-    table = _new_table("Expected error, if values spread evenly over their bounds", "answer")
+    table = new_table("Expected error, if values spread evenly over their bounds", "answer")
     table.add_column("95 % of the time within", justify="right")
     weighted = any(answer.always is not None for one in shown for answer in one.answers)
     if weighted:
@@ -188,9 +177,8 @@ def print_findings(rows: Sequence[tuple[str, Finding]], skipped: Sequence[str], 
     """What the search found, a line for each query and unit."""
     from rich.markup import escape
 
-    table = _new_table("Declared sensitivity against the largest change found", "query", "unit")
-    for heading in ("declared", "found", "share"):
-        table.add_column(heading, justify="right")
+    table = new_table("Declared sensitivity against the largest change found", "query", "unit")
+    add_numbers(table, "declared", "found", "share")
     table.add_column("verdict")
     for name, one in rows:
         share = one.largest / one.declared if one.declared else 0.0

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpmdp.ledger import rounded_down, rounded_up
 from tpmdp.report.numbers import number, rounded
+from tpmdp.report.tables import add_numbers, new_table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,13 +19,6 @@ if TYPE_CHECKING:
     from tpmdp.study.release import PartyRelease
 
 _MEDIUM, _WIDE = 72, 92  # columns from which more is shown
-
-
-def _new_table(title: str) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    return Table(title=title, box=SIMPLE_HEAD, title_justify="left", caption_justify="left")
 
 
 def uncounted_text(study: Study, name: str, table: Any) -> list[str]:
@@ -44,13 +38,12 @@ def answer_table(told: Sequence[PartyRelease], width: int = 140) -> Table | None
     if not receivers:
         return None
     names = ", ".join(one.party for one in receivers)
-    table = _new_table(escape(f"Answer for {names}"))
+    table = new_table(escape(f"Answer for {names}"))
     table.add_column("query", overflow="fold")
     weighted = any(answer.always is not None for answer in receivers[0].answers or ())
     split = ["of it\nnoise", "of it\nweights"] if weighted and width >= _WIDE else []
     wider = ["95 % interval,\nwhatever the data"] if weighted else []
-    for heading in ["answer", "standard\nerror", *split, "95 % interval", *wider]:
-        table.add_column(heading, justify="right")
+    add_numbers(table, "answer", "standard\nerror", *split, "95 % interval", *wider)
     marks: dict[str, int] = {}
     for answer in receivers[0].answers or ():
         error = answer.standard_error
@@ -87,7 +80,7 @@ def party_table(study: Study, told: Sequence[PartyRelease], width: int = 140) ->
     """What each of these parties got, was charged and sent; a narrow terminal shows less of it."""
     from rich.markup import escape
 
-    table = _new_table("Parties")
+    table = new_table("Parties")
     table.add_column("party", overflow="fold", min_width=8)
     table.add_column("got", no_wrap=True)
     headings = ["charged\nepsilon", "left for\none more"]
@@ -97,8 +90,7 @@ def party_table(study: Study, told: Sequence[PartyRelease], width: int = 140) ->
         headings = ["offered\nepsilon", "charged\nepsilon", "at\ndelta", *headings[2:], "bytes\nsent"]
     if not study.weights.are_equal:
         headings.insert(0, "weight")
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
+    add_numbers(table, *headings)
     for one in told:
         member = study.members[study.index(one.party)]
         cells = {

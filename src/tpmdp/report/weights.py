@@ -1,4 +1,4 @@
-"""What weights would do to the answer: equal and balanced ones side by side, and who drives the noise."""
+"""Equal and balanced weights side by side: their errors, and the parties that drive the noise."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from tpmdp.planning.plan import Plan, plan
+from tpmdp.planning.plan import Plan
+from tpmdp.planning.plan import plan as make_plan
 from tpmdp.planning.weights import Weights
-from tpmdp.report.numbers import keep_numbers, number, short_name
+from tpmdp.report.numbers import number, short_name
+from tpmdp.report.tables import add_numbers, keep_numbers, new_table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -21,7 +23,7 @@ _SHARE_MIN: Final = 0.005
 
 @dataclass(frozen=True)
 class Choice:
-    """A weighting: its error if the assumption holds, in two terms, and the most it can be off if not."""
+    """A weighting: its error if the assumption holds, in two terms, and its largest bias if not."""
 
     kind: str
     noise: float
@@ -29,67 +31,66 @@ class Choice:
     expected_error: float
     bias_bound: float
     drivers: tuple[tuple[int, float], ...]
-    """The parties for which most of the noise is there, with their shares of it."""
+    """The parties that most of the noise is for, with their shares of it."""
     chosen: bool
 
     @classmethod
-    def of(cls, made: Plan, chosen: bool) -> Choice:
-        """Of a plan.
+    def of(cls, plan: Plan, chosen: bool) -> Choice:
+        """The weighting of a plan.
 
         >>> from tpmdp.spec import Spec
-        >>> made = plan(Spec(epsilon=[0.1, 1, 1], delta=1e-6, threshold=1))
-        >>> [(party, round(share, 2)) for party, share in Choice.of(made, True).drivers]
+        >>> equal = make_plan(Spec(epsilon=[0.1, 1, 1], delta=1e-6, threshold=1))
+        >>> [(party, round(share, 2)) for party, share in Choice.of(equal, True).drivers]
         [(0, 0.99), (1, 0.01)]
         """
-        share = made.drivers()
+        share = plan.drivers()
         first = np.argsort(-share, kind="stable")[:DRIVERS_MAX]
         drivers = tuple((int(party), float(share[party])) for party in first if share[party] >= _SHARE_MIN)
-        weights = made.weights
-        errors = (made.standard_deviation, weights.spread_error, made.expected_error, weights.bias_bound)
-        return cls(weights.kind, *errors, drivers, chosen)
+        weights = plan.weights
+        errors = (plan.standard_deviation, weights.spread_error, plan.expected_error, weights.bias_bound)
+        return cls(weights.kind, *errors, drivers=drivers, chosen=chosen)
 
 
-def choices(made: Plan) -> list[Choice]:
-    """The plan's own weighting beside equal and balanced ones; those only where planning them is quick.
+def choices(plan: Plan) -> list[Choice]:
+    """The plan's weighting, and equal and balanced ones if planning them is quick.
 
-    Nothing where no noise is added: there is nothing to gain.
+    None if no noise is added: there is nothing to gain.
 
     >>> from tpmdp.spec import Spec
-    >>> [one.kind for one in choices(plan(Spec(epsilon=[0.1, 1, 1], delta=1e-6, threshold=1)))]
+    >>> [choice.kind for choice in choices(make_plan(Spec(epsilon=[0.1, 1, 1], delta=1e-6, threshold=1)))]
     ['equal', 'balanced']
     """
-    spec, own = made.spec, made.weights
-    if not made.variance.any():
+    spec, own = plan.spec, plan.weights
+    if not plan.variance.any():
         return []
     others = ("equal", "balanced") if spec.common_threshold else ()
-    found = []
+    listed = []
     for kind in others:
         if kind == own.kind:
-            found.append(Choice.of(made, True))
+            listed.append(Choice.of(plan, True))
         else:
-            other = plan(spec, weighting=kind, spread=own.spread or None, records=own.records, width=own.width or None)
+            other = make_plan(
+                spec, weighting=kind, spread=own.spread or None, records=own.records, width=own.width or None
+            )
             if other.weights.kind == kind:
-                found.append(Choice.of(other, False))
-    return found if own.kind in others else [*found, Choice.of(made, True)]
+                listed.append(Choice.of(other, False))
+    return listed if own.kind in others else [*listed, Choice.of(plan, True)]
 
 
-def weights_table(made: Plan, every: list[Choice], width: int = 140) -> Table:
-    """The trade: error and worst-case bias of each weighting."""
-    from rich.box import SIMPLE_HEAD
+def weights_table(plan: Plan, every: list[Choice], width: int = 140) -> Table:
+    """Error and worst-case bias of each weighting."""
     from rich.markup import escape
-    from rich.table import Table
 
-    table = Table(title="What weights would do", box=SIMPLE_HEAD, title_justify="left", caption_justify="left")
+    table = new_table("What weights would do")
     table.add_column("weights", overflow="fold", min_width=8)
-    for heading in ("expected\nerror (RMSE)", "of it\nnoise", "of it\nweights", "worst-case\nbias"):
-        table.add_column(heading, justify="right")
+    add_numbers(table, "expected\nerror (RMSE)", "of it\nnoise", "of it\nweights", "worst-case\nbias")
     if width >= WIDE:
         table.add_column("the noise is there for", overflow="fold")
-    for one in every:
-        numbers = (one.expected_error, one.noise, one.spread_error, one.bias_bound)
-        name = f"{one.kind} (this plan)" if one.chosen else one.kind
-        table.add_row(name, *map(number, numbers), *([escape(drivers_text(made, one))] if width >= WIDE else []))
-    weights = made.weights
+    for choice in every:
+        numbers = (choice.expected_error, choice.noise, choice.spread_error, choice.bias_bound)
+        name = f"{choice.kind} (this plan)" if choice.chosen else choice.kind
+        table.add_row(name, *map(number, numbers), *([escape(drivers_text(plan, choice))] if width >= WIDE else []))
+    weights = plan.weights
     table.caption = (
         "Weights other than equal ones assume that they have nothing to do with the data. If not, the answer may be "
         f"off by as much as the worst-case bias. Counted on: {_records(weights)}, values in a range of "
@@ -99,46 +100,46 @@ def weights_table(made: Plan, every: list[Choice], width: int = 140) -> Table:
 
 
 def _records(weights: Weights) -> str:
-    """How many records the table is for: weights gain most where parties have one."""
+    """How many records the table is for: weights gain most if each party has one record."""
     if (weights.records == 1).all():
-        return "one record a party (a column records says how many)"
-    return f"{int(weights.records.min()):,} to {int(weights.records.max()):,} records a party"
+        return "one record per party (a column `records` sets how many)"
+    return f"{int(weights.records.min()):,} to {int(weights.records.max()):,} records per party"
 
 
-def drivers_text(made: Plan, one: Choice) -> str:
-    """Who drives the noise.
+def drivers_text(plan: Plan, choice: Choice) -> str:
+    """The parties that drive the noise.
 
     >>> from tpmdp.spec import Spec
-    >>> made = plan(Spec(epsilon=[0.1, 1, 1], delta=1e-6, threshold=1, names=["bank", "lab", "city"]))
-    >>> drivers_text(made, choices(made)[0])
+    >>> equal = make_plan(Spec(epsilon=[0.1, 1, 1], delta=1e-6, threshold=1, names=["bank", "lab", "city"]))
+    >>> drivers_text(equal, choices(equal)[0])
     'bank 99 %, lab 1 %'
     """
-    named = [f"{short_name(made.spec, party, 18)} {100 * share:.0f} %" for party, share in one.drivers]
-    rest = 1 - sum(share for _, share in one.drivers)
+    named = [f"{short_name(plan.spec, party, 18)} {100 * share:.0f} %" for party, share in choice.drivers]
+    rest = 1 - sum(share for _, share in choice.drivers)
     if not named:
-        return "many parties" if one.noise else "nobody"
+        return "many parties" if choice.noise else "nobody"
     return ", ".join(named) + (", others" if rest > _SHARE_MIN else "")
 
 
-def choices_json(made: Plan, every: list[Choice]) -> dict[str, Any]:
-    """The same as plain JSON values."""
+def choices_json(plan: Plan, every: list[Choice]) -> dict[str, Any]:
+    """The weightings as JSON values."""
     return {
-        "kind": made.weights.kind,
-        "assumes": made.weights.assumes or None,
-        "scale": made.weights.scale,
-        "width": made.weights.width,
-        "spread": made.weights.spread,
+        "kind": plan.weights.kind,
+        "assumes": plan.weights.assumes or None,
+        "scale": plan.weights.scale,
+        "width": plan.weights.width,
+        "spread": plan.weights.spread,
         "choices": [
             {
-                "weights": one.kind,
-                "expected_error": one.expected_error,
-                "noise": one.noise,
-                "spread_error": one.spread_error,
-                "bias_bound": one.bias_bound,
-                "drivers": {made.spec.name(party): share for party, share in one.drivers},
-                "other_drivers": max(0.0, 1 - sum(share for _, share in one.drivers)) if one.noise else 0.0,
-                "this_plan": one.chosen,
+                "weights": choice.kind,
+                "expected_error": choice.expected_error,
+                "noise": choice.noise,
+                "spread_error": choice.spread_error,
+                "bias_bound": choice.bias_bound,
+                "drivers": {plan.spec.name(party): share for party, share in choice.drivers},
+                "other_drivers": max(0.0, 1 - sum(share for _, share in choice.drivers)) if choice.noise else 0.0,
+                "this_plan": choice.chosen,
             }
-            for one in every
+            for choice in every
         ],
     }

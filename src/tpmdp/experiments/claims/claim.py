@@ -1,12 +1,12 @@
-"""The checkable sentences of the paper's results section, each held against what was measured.
+"""How a sentence of the paper's results section is checked against what was measured.
 
-The words are given one meaning for all claims, here and in the report (`WORDS`). What holds by a narrow margin, or by
-the choice of a word's meaning, says so in a remark.
+Words such as "similar" have one meaning for all claims, given here and in the report (`WORDS`). A remark says where a
+claim holds only by a narrow margin, or by the choice of a word's meaning.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -21,14 +21,14 @@ OURS: Final = "a question of ours"
 WORDS: Final = (
     "*better*: the error is at least 1 % less; *significantly*: at least 10 % less, and the paired 95 % interval "
     "excludes equality; *similar*, *close*: within a factor of 1.5; *much*: a factor of 2 or more; *constant*, *the "
-    "same*: within 10 %. For the count these are computed errors of the budgets drawn; for regression, where most of "
-    "the error is there without noise, the error beyond that of the fit without noise, with Wilcoxon's signed-rank "
-    "test on the runs"
+    "same*: within 10 %. For the count these are errors computed for the budgets drawn. For the regression, where "
+    "most of the error remains without noise, they are errors beyond that of the fit without noise, with Wilcoxon's "
+    "signed-rank test on the runs"
 )
 
 
-class Verdict(StrEnum):
-    """What became of a claim."""
+class ClaimStatus(StrEnum):
+    """Whether a claim holds."""
 
     HOLDS = "holds"
     FAILS = "does not hold"
@@ -37,66 +37,119 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True)
-class Finding:
-    """A verdict and the numbers it rests on."""
+class ClaimResult:
+    """Whether a claim holds, and the numbers that show it."""
 
-    verdict: Verdict
+    status: ClaimStatus
     measured: str
+
+
+Check = Callable[[Results], ClaimResult]
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper, how to check it, and what is to be said of it."""
+    """A sentence of the paper, how to check it, and a comment."""
 
     where: str
     text: str
-    check: Callable[[Results], Finding]
+    check: Check
     why: str = ""
-    """Told where it does not simply hold."""
+    """Shown if the claim does not simply hold."""
     remark: str = ""
-    """Told always."""
+    """Always shown."""
 
-    def finding(self, results: Results) -> Finding:
-        """The finding; "not measured" where a needed point was not run."""
+    def result(self, results: Results) -> ClaimResult:
+        """The result; "not measured" if a point that the check needs was not run."""
         try:
             return self.check(results)
         except NotMeasuredError:
-            return Finding(Verdict.UNKNOWN, "")
+            return ClaimResult(ClaimStatus.UNKNOWN, "")
 
-    def note(self, finding: Finding) -> str:
-        """What is to be said of it, given what was found."""
-        wanting = finding.verdict in (Verdict.FAILS, Verdict.DEPENDS)
-        return " ".join(text for text in (self.why if wanting else "", self.remark) if text)
+    def note(self, result: ClaimResult) -> str:
+        """The comment on this result."""
+        fails = result.status in (ClaimStatus.FAILS, ClaimStatus.DEPENDS)
+        return " ".join(text for text in (self.why if fails else "", self.remark) if text)
 
 
-def judged(holds: int, of: int, measured: str) -> Finding:
-    """Holds everywhere, nowhere, or at some points.
+def claim_in(
+    claims: list[Claim], where: str, text: str, *, why: str = "", remark: str = ""
+) -> Callable[[Check], Check]:
+    """A decorator: the function checks this sentence of the paper.
 
-    >>> judged(1, 3, "...").verdict.value
+    >>> claims = []
+    >>> @claim_in(claims, "Fig. 1", "G is better than TMDP")
+    ... def _better(results):
+    ...     return result_of([True], "by 3 %")
+    >>> claims[0].result(Results()).measured
+    'by 3 %'
+    """
+
+    def register(check: Check) -> Check:
+        claims.append(Claim(where, text, check, why=why, remark=remark))
+        return check
+
+    return register
+
+
+def result_of(checks: Iterable[bool], measured: str) -> ClaimResult:
+    """A claim holds if it does at all points, fails if it does at none, and else depends.
+
+    >>> result_of([True, False, False], "...").status.value
     'depends'
     """
-    if not of:
+    passed = list(checks)
+    if not passed:
         raise NotMeasuredError("no points")
-    verdict = Verdict.HOLDS if holds == of else Verdict.FAILS if not holds else Verdict.DEPENDS
-    return Finding(verdict, measured)
+    status = ClaimStatus.HOLDS if all(passed) else ClaimStatus.DEPENDS if any(passed) else ClaimStatus.FAILS
+    return ClaimResult(status, measured)
 
 
-def span(values: list[float], digits: int = 2) -> str:
+def result_in_most(checks: Iterable[bool], measured: str) -> ClaimResult:
+    """A claim about "most cases" holds if it does at more than half of the points.
+
+    >>> result_in_most([True, True, False], "...").status.value
+    'holds'
+    """
+    passed = list(checks)
+    return ClaimResult(ClaimStatus.HOLDS if sum(passed) > len(passed) / 2 else ClaimStatus.FAILS, measured)
+
+
+def span(values: Iterable[float], digits: int = 2) -> str:
     """The smallest and the largest, as text.
 
     >>> span([1.234, 1.0]), span([2.0])
     ('1.00 to 1.23', '2.00')
     """
-    if not values:
+    shown = [f"{value:.{digits}f}" for value in sorted(values)]
+    if not shown:
         raise NotMeasuredError("no points")
-    low, high = f"{min(values):.{digits}f}", f"{max(values):.{digits}f}"
-    return low if low == high else f"{low} to {high}"
+    return shown[0] if shown[0] == shown[-1] else f"{shown[0]} to {shown[-1]}"
 
 
-def measured(xs: list[float]) -> list[float]:
+def at_each(ratios: Mapping[float, float], digits: int = 2) -> str:
+    """Every ratio with its x, as text.
+
+    >>> at_each({0.1: 1.25, 0.2: 1.5})
+    '1.25 at 0.1, 1.50 at 0.2'
+    """
+    return ", ".join(f"{ratio:.{digits}f} at {x:g}" for x, ratio in ratios.items())
+
+
+def except_at(words: str, points: Iterable[str]) -> str:
+    """The points at which something is not so, as the end of a sentence; nothing if there are none.
+
+    >>> except_at("not at", ["density 0.5"])
+    '; not at density 0.5'
+    """
+    listed = ", ".join(points)
+    return f"; {words} {listed}" if listed else ""
+
+
+def two_or_more(xs: list[float]) -> list[float]:
     """The points at which a panel was measured, of which there must be two.
 
-    >>> measured([1.0, 2.0])
+    >>> two_or_more([1.0, 2.0])
     [1.0, 2.0]
     """
     if len(xs) < 2:
@@ -105,7 +158,7 @@ def measured(xs: list[float]) -> list[float]:
 
 
 def rounded(value: float) -> str:
-    """Two digits that mean something, as text.
+    """Two significant digits, as text.
 
     >>> rounded(3132413.0), rounded(352.0)
     ('3,100,000', '350')

@@ -10,13 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from tpmdp.experiments.figures.style import (
-    BLACK,
-    BLUE,
-    GREEN,
-    GREY,
+from tpmdp.experiments.figures.axes import (
     LOOKS,
-    RED,
     Look,
     Stretched,
     log_axis,
@@ -25,6 +20,7 @@ from tpmdp.experiments.figures.style import (
     short,
 )
 from tpmdp.experiments.jobs import Row, Value
+from tpmdp.report.style import BLACK, BLUE, GREEN, GREY, RED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,4 +1,4 @@
-"""Run experiments, keep their results as tidy files, and say what they rest on."""
+"""Run experiments, and write their results with a manifest of what they depend on."""
 
 from __future__ import annotations
 
@@ -15,11 +15,16 @@ from typing import Any, Final
 import numpy as np
 import scipy
 
+import tpmdp.experiments.agreement_experiment as agreement
+import tpmdp.experiments.consortium_experiment as consortium
+import tpmdp.experiments.count_experiment as count
+import tpmdp.experiments.efficiency_experiment as efficiency
+import tpmdp.experiments.regression_experiment as regression
+import tpmdp.experiments.weights_experiment as weights
 from tpmdp._util.files import replacing
 from tpmdp._util.progress import Progress
 from tpmdp._version import __version__
 from tpmdp.errors import InputError
-from tpmdp.experiments import agreement, consortium, count, efficiency, regression, weights
 from tpmdp.experiments.jobs import RECIPE, Job, Row
 from tpmdp.experiments.population import People
 from tpmdp.experiments.results import Results
@@ -27,32 +32,43 @@ from tpmdp.experiments.runner import Backend, Run, run_jobs
 from tpmdp.experiments.summary import write_rows
 
 SEED: Final = 2024
-EXPERIMENTS: Final = ("count", "regression", "consortium", "weights", "agreement", "efficiency", "weights_time")
-TIMED: Final = ("efficiency", "weights_time")
-"""In the order in which they run: what is timed comes last, alone."""
-GROUPS: Final = {
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """How an experiment is divided into jobs, and what a job does."""
+
+    jobs: Callable[..., list[Job]]
+    """Takes `quick` and the seed, and whose records to use if it uses records."""
+    run: Run
+    uses_records: bool = False
+    timed: bool = False
+    """It measures time, so its jobs run alone, one after another."""
+
+
+EXPERIMENTS: Final = {  # in the order in which they run: what is timed comes last
+    "count": Experiment(count.jobs, count.run),
+    "regression": Experiment(regression.jobs, regression.run, uses_records=True),
+    "consortium": Experiment(consortium.jobs, consortium.run),
+    "weights": Experiment(weights.jobs, weights.run, uses_records=True),
+    "agreement": Experiment(agreement.jobs, agreement.run),
+    "efficiency": Experiment(efficiency.jobs, efficiency.run, timed=True),
+    "weights_time": Experiment(weights.time_jobs, weights.time_run, timed=True),
+}
+GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "count": ("count", "agreement"),
     "regression": ("regression",),
     "efficiency": ("efficiency",),
     "consortium": ("consortium",),
     "weights": ("weights", "weights_time"),
-    "all": EXPERIMENTS,
-}
-RUNS: Final[dict[str, Run]] = {
-    "count": count.run,
-    "regression": regression.run,
-    "consortium": consortium.run,
-    "agreement": agreement.run,
-    "efficiency": efficiency.run,
-    "weights": weights.run,
-    "weights_time": weights.time_run,
+    "all": tuple(EXPERIMENTS),
 }
 Stage = Callable[[str], Any]
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """What to run, on what, and where."""
+class ExperimentRun:
+    """What to run, on whose records, and where."""
 
     what: str
     quick: bool = False
@@ -63,28 +79,23 @@ class Evaluation:
     def jobs(self, name: str) -> list[Job]:
         """The jobs of an experiment.
 
-        >>> len(Evaluation("count", quick=True).jobs("count")) > 10
+        >>> len(ExperimentRun("count", quick=True).jobs("count")) > 10
         True
         """
-        if name == "regression":
-            return regression.jobs(self.quick, self.seed, self.people)
-        if name == "weights":
-            return weights.jobs(self.quick, self.seed, self.people)
-        if name == "weights_time":
-            return weights.time_jobs(self.quick, self.seed)
-        modules = {"count": count, "consortium": consortium, "agreement": agreement, "efficiency": efficiency}
-        return modules[name].jobs(self.quick, self.seed)  # type: ignore[no-any-return]
+        experiment = EXPERIMENTS[name]
+        records = (self.people,) if experiment.uses_records else ()
+        return experiment.jobs(self.quick, self.seed, *records)
 
     def __post_init__(self) -> None:
         least = regression.people_needed(regression.QUICK_PARTIES if self.quick else regression.PARTIES)
         if self.people.count is not None and self.people.count < least:
             rule = f"has {self.people.count:,} records, but {least:,} are needed for {least * 4 // 5:,} parties"
             remedy = "give more, or leave it out" if self.quick else "give more, add --quick, or leave it out"
-            raise InputError("--data", Path(str(self.people.data)).name, rule, remedy)
+            raise InputError("data", Path(str(self.people.data)).name, rule, remedy)
 
     @property
     def left_out(self) -> list[int]:
-        """Numbers of parties for which the file has too few people."""
+        """The numbers of parties for which the file has too few people."""
         points = (regression.QUICK if self.quick else regression.PANELS)["parties"]
         if "regression" not in GROUPS[self.what]:
             points = (regression.PARTIES,)
@@ -92,9 +103,9 @@ class Evaluation:
         return [int(x) for x in points if have is not None and regression.people_needed(int(x)) > have]
 
     def manifest(self) -> dict[str, Any]:
-        """All that the results depend on, without a path of this machine.
+        """All that the results depend on, without paths of this machine.
 
-        >>> Evaluation("count").manifest()["seed"]
+        >>> ExperimentRun("count").manifest()["seed"]
         2024
         """
         people = self.people
@@ -106,7 +117,7 @@ class Evaluation:
             "data": None if people.data is None else Path(people.data).name,
             "data_sha256": people.sha256 or None,
             "records": people.count,
-            "bounds": {one.column: [one.low, one.high] for one in people.ranges},
+            "bounds": {bounds.column: [bounds.low, bounds.high] for bounds in people.ranges},
             "backend": self.backend.name,
             "machine": {"cores": os.cpu_count(), "memory_gb": _memory_gb(), "system": platform.system()},
             "versions": {
@@ -120,7 +131,7 @@ class Evaluation:
 
 
 def _memory_gb() -> int | None:
-    """Memory of this machine, where the system tells."""
+    """Memory of this machine, if the system reports it."""
     try:
         return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9)
     except (AttributeError, ValueError, OSError):
@@ -144,41 +155,33 @@ def _ignore(done: int, total: int) -> None:
     del done, total
 
 
-def evaluate(evaluation: Evaluation, out: Path, stage: Stage = _quiet) -> tuple[Results, list[Path]]:
-    """Run all that is missing; the results, and the files written: rows, points and `NAME.json` of each experiment.
+def run_experiments(what: ExperimentRun, out: Path, stage: Stage = _quiet) -> tuple[Results, list[Path]]:
+    """Run all jobs that are not stored; the results, and the files written: rows, points and `NAME.json` of each.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     made = Evaluation("consortium", quick=True, backend=Backend(workers=1))
-    ...     found, written = evaluate(made, Path(folder))
-    ...     len(found.consortium) > 100, [path.name for path in written]
+    ...     quick = ExperimentRun("consortium", quick=True, backend=Backend(workers=1))
+    ...     results, written = run_experiments(quick, Path(folder))
+    ...     len(results.consortium) > 100, [path.name for path in written]
     (True, ['consortium.csv', 'consortium_points.csv', 'consortium.json'])
     """
     rows: dict[str, list[Row]] = {}
-    for name in GROUPS[evaluation.what]:
-        here = Backend(workers=1) if name in TIMED else evaluation.backend  # one after another
+    for name in GROUPS[what.what]:
+        backend = Backend(workers=1) if EXPERIMENTS[name].timed else what.backend
         if name == "agreement":
-            here = Backend(workers=evaluation.backend.workers)  # starts processes of its own
+            backend = Backend(workers=what.backend.workers)  # its sessions start processes on this machine
         with stage(name) as progress:
-            rows[name] = run_jobs(evaluation.jobs(name), RUNS[name], out / "parts", here, progress)
-    results = Results(**{f"{name}_rows": found for name, found in rows.items()})
-    points = {
-        "count": results.count.points,
-        "regression": results.regression.points,
-        "consortium": results.consortium,
-        "agreement": results.agreement,
-        "efficiency": [],
-        "weights": results.weights,
-        "weights_time": [],
-    }
+            run = EXPERIMENTS[name].run
+            rows[name] = run_jobs(what.jobs(name), run, out / "parts", backend=backend, progress=progress)
+    results = Results(**{f"{name}_rows": measured for name, measured in rows.items()})
     written = []
-    for name, found in rows.items():
-        tables = {f"{name}.csv": found, f"{name}_points.csv": points[name]}
+    for name, measured in rows.items():
+        tables = {f"{name}.csv": measured, f"{name}_points.csv": results.points(name)}
         for file, table in tables.items():
             if table:
                 write_rows(out / file, table)
                 written.append(out / file)
         written.append(out / f"{name}.json")
         with replacing(written[-1]) as path:
-            path.write_text(json.dumps(evaluation.manifest(), indent=1) + "\n", encoding="utf-8")
+            path.write_text(json.dumps(what.manifest(), indent=1) + "\n", encoding="utf-8")
     return results, written

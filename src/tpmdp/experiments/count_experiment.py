@@ -8,8 +8,8 @@ import numpy as np
 
 from tpmdp.experiments.jobs import Job, Row
 from tpmdp.experiments.scenario import DEFAULT, with_x
-from tpmdp.mechanisms.catalogue import MECHANISMS
-from tpmdp.mechanisms.problem import Count
+from tpmdp.mechanisms.problem import CountProblem
+from tpmdp.mechanisms.registry import MECHANISMS
 
 DENSITY: Final = 0.15
 NAMES: Final = ("G", "TMDP", "non-thre", "MIN", "Sample", "PLDP", "W")
@@ -63,7 +63,7 @@ def run(job: Job) -> list[Row]:
         bits = np.zeros(scenario.parties)
         bits[: round(density * scenario.parties)] = 1.0
         random.shuffle(bits)
-        problem = Count(bits)
+        problem = CountProblem(bits)
         setting = scenario.setting(random, problem.sensitivity, spread=problem.spread)
         for name in NAMES:
             released = MECHANISMS[name].release(setting, problem, random)

@@ -11,7 +11,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tpmdp.experiments.consortium import PAPER_PARTIES
+from tpmdp.experiments.consortium_experiment import PAPER_PARTIES
+from tpmdp.experiments.figures.axes import (
+    WIDTH,
+    Stretched,
+    legend,
+    log_axis,
+    number,
+    panels,
+    place_legend,
+    plain,
+    title,
+)
 from tpmdp.experiments.figures.panels import (
     chosen,
     conservative_panel,
@@ -27,22 +38,11 @@ from tpmdp.experiments.figures.panels import (
     relax_panel,
     threshold_panel,
 )
-from tpmdp.experiments.figures.style import (
-    WIDTH,
-    Stretched,
-    figure_in,
-    legend,
-    log_axis,
-    number,
-    panels,
-    place_legend,
-    plain,
-    title,
-)
 from tpmdp.experiments.jobs import Row
-from tpmdp.experiments.regression import PARTIES, QUICK_PARTIES
+from tpmdp.experiments.regression_experiment import PARTIES, QUICK_PARTIES
 from tpmdp.experiments.scenario import DEFAULT
-from tpmdp.mechanisms.catalogue import MECHANISMS
+from tpmdp.mechanisms.registry import MECHANISMS
+from tpmdp.report.style import picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -86,7 +86,7 @@ def _draw_errors(
         (chosen(points, panel="threshold"), "Threshold", partial(threshold_panel, parties=parties, labels=labels)),
     ]
     lines = max(1, math.ceil(sum(bool(panel[0]) for panel in every) / columns))
-    with figure_in(path, WIDTH, height * lines + 0.4) as figure:
+    with picture(path, WIDTH, height * lines + 0.4) as figure:
         names = _draw_panels(figure, every, columns, share_y=True)
         for place, axes in enumerate(figure.axes):
             log_axis(axes, "y", *error_range(points))
@@ -97,7 +97,7 @@ def _draw_errors(
 def draw_efficiency(rows: Sequence[Row], path: Path) -> None:
     """Time and memory of our method and of solvers, from the rows of `efficiency`."""
     rows = [row for row in rows if row["outcome"] != "missing"]
-    with figure_in(path, WIDTH, 3.7) as figure:
+    with picture(path, WIDTH, 3.7) as figure:
         for place, axes in enumerate(panels(figure, 2 if rows else 0, 2)):
             column, text, what = _COSTS[place]
             cost_panel(axes, rows, column)
@@ -118,7 +118,7 @@ def draw_consortium(points: Sequence[Row], rows: Sequence[Row], path: Path) -> N
         (chosen(points, panel="relax", who="strictest"), "The strictest relaxes", relax_panel),
         (enjoyed, "Protection enjoyed", enjoyed_panel),
     ]
-    with figure_in(path, WIDTH, 3.1) as figure:
+    with picture(path, WIDTH, 3.1) as figure:
         legend(figure, _draw_panels(figure, every), 7)
 
 
@@ -132,7 +132,7 @@ def draw_telling(count_points: Sequence[Row], consortium_rows: Sequence[Row], pa
     labels = {name: f"{name}: {mechanism.meaning}" for name, mechanism in MECHANISMS.items()}
     for ours in ("G", "W"):
         labels[ours] += " (this package)"
-    with figure_in(path, _WIDE, 4.4) as figure:
+    with picture(path, _WIDE, 4.4) as figure:
         legend(figure, _draw_panels(figure, every), 3, labels)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from tpmdp.mechanisms.additive import AnyCoalition, NonPrivate, Optimal, SameBudget, TrustedCurator
-from tpmdp.mechanisms.base import Mechanism
+from tpmdp.mechanisms.balanced_weights import Weighted
 from tpmdp.mechanisms.local import Local
+from tpmdp.mechanisms.mechanism import Mechanism
 from tpmdp.mechanisms.sample import Sample
-from tpmdp.mechanisms.weighted import Weighted
 
 MECHANISMS: Final[dict[str, Mechanism]] = {
     one.name: one

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from tpmdp.experiments.consortium import COMPARED, PAPER_PARTIES, SIZES
+from tpmdp.experiments.consortium_experiment import COMPARED, PAPER_PARTIES, SIZES
 from tpmdp.experiments.jobs import Row
 from tpmdp.experiments.results import Results
 from tpmdp.experiments.summary import column

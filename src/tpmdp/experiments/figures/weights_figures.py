@@ -11,17 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tpmdp.experiments.count import DENSITY
-from tpmdp.experiments.figures.panels import chosen, draw_lines, error_range
-from tpmdp.experiments.figures.style import (
-    BLACK,
-    GREY,
+from tpmdp.experiments.count_experiment import DENSITY
+from tpmdp.experiments.figures.axes import (
     LEGEND_ORDER,
     LOOKS,
     WIDTH,
     Look,
     Stretched,
-    figure_in,
     log_axis,
     number,
     panels,
@@ -29,8 +25,10 @@ from tpmdp.experiments.figures.style import (
     plain,
     title,
 )
+from tpmdp.experiments.figures.panels import chosen, draw_lines, error_range
 from tpmdp.experiments.jobs import Row
-from tpmdp.experiments.weights import LARGE
+from tpmdp.experiments.weights_experiment import LARGE
+from tpmdp.report.style import BLACK, GREY, picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,7 +45,7 @@ def draw_weights(points: Sequence[Row], path: Path) -> None:
     """Error of a count against the threshold, from `weights_points`: a panel for each number of parties."""
     here = chosen(points, panel="threshold")
     sizes = sorted({int(number(point, "x")) for point in here})
-    with figure_in(path, WIDTH, 2.5 * max(1, -(-len(sizes) // 3)) + 0.5) as figure:
+    with picture(path, WIDTH, 2.5 * max(1, -(-len(sizes) // 3)) + 0.5) as figure:
         for place, axes in enumerate(panels(figure, len(sizes) + 1 if sizes else 0, 3)):
             if place == len(sizes):
                 _legend_panel(axes, {str(point["mechanism"]) for point in here})
@@ -104,7 +102,7 @@ def draw_adversary(points: Sequence[Row], path: Path) -> None:
     from matplotlib.lines import Line2D
 
     here = chosen(points, panel="adversary")
-    with figure_in(path, WIDTH, 3.5) as figure:
+    with picture(path, WIDTH, 3.5) as figure:
         for place, axes in enumerate(panels(figure, 2 if here else 0, 2)):
             (_error_panel, _coverage_panel)[place](axes, here)
             title(axes, place, ("Error of a count", "How often W's intervals hold the truth")[place])

@@ -11,7 +11,7 @@ import numpy as np
 
 from tpmdp._util.arrays import BoolArray, FloatArray, IntArray
 from tpmdp.errors import InputError
-from tpmdp.mechanisms.problem import Error, Problem
+from tpmdp.mechanisms.problem import Accuracy, Problem
 from tpmdp.planning.plan import needs
 from tpmdp.planning.weights import Weights, make_weights
 from tpmdp.spec import Spec
@@ -118,11 +118,11 @@ class Mechanism(ABC):
         sums = np.stack([self._sum(setting, problem, random) for _ in range(repetitions)])
         return np.asarray(sums + deviation * random.normal(size=sums.shape), dtype=np.float64)
 
-    def error(self, setting: Setting, problem: Problem) -> Error:
+    def error(self, setting: Setting, problem: Problem) -> Accuracy:
         """How a released sum differs from the true one, computed, not simulated."""
         check_fit(setting, problem)
         own = self._error(setting, problem)
-        return Error(own.bias, own.variance + self.noise(setting))
+        return Accuracy(own.bias, own.variance + self.noise(setting))
 
     @abstractmethod
     def enjoyed(self, setting: Setting) -> FloatArray:
@@ -133,17 +133,17 @@ class Mechanism(ABC):
         del setting, random
         return problem.total
 
-    def _error(self, setting: Setting, problem: Problem) -> Error:
+    def _error(self, setting: Setting, problem: Problem) -> Accuracy:
         """The error of `_sum`."""
         del setting
-        return Error(np.zeros_like(problem.total), np.zeros_like(problem.total))
+        return Accuracy(np.zeros_like(problem.total), np.zeros_like(problem.total))
 
 
 def check_fit(setting: Setting, problem: Problem) -> None:
     """Refuse budgets that are for other inputs: too few parties, or noise for a smaller sensitivity.
 
-    >>> from tpmdp.mechanisms.problem import Count
-    >>> check_fit(Setting.of(Spec(epsilon=[1, 1], delta=1e-6, threshold=1, sensitivity=0.5)), Count([0, 1]))
+    >>> from tpmdp.mechanisms.problem import CountProblem
+    >>> check_fit(Setting.of(Spec(epsilon=[1, 1], delta=1e-6, threshold=1, sensitivity=0.5)), CountProblem([0, 1]))
     Traceback (most recent call last):
         ...
     tpmdp.errors.InputError: sensitivity = 0.5 is less than that of the problem (1): calibrate for that

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from tpmdp._util.files import readable
-from tpmdp.data.columns import SIZE_MAX, Wanted, find_columns, growing
+from tpmdp.data.columns import SIZE_MAX, Wanted, column_builders, find_columns
 from tpmdp.data.quoting import identifier
 from tpmdp.data.table import Column
 from tpmdp.errors import FileError, shown
@@ -17,22 +17,22 @@ from tpmdp.errors import FileError, shown
 _ALLOWED: Final = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE)
 _ROWS_AT_ONCE: Final = 10_000
 _LOCK_WAIT_S: Final = 10.0
-# Beginnings of messages about the SQL or the file; others may quote a record.
+# How messages about the SQL or the file begin; other messages may quote a record.
 _PUBLIC: Final = ("no such ", "near ", "ambiguous column name", "incomplete input", "unrecognized token", "not auth")
 _PUBLIC_FILE: Final = ("database is locked", "file is not a database", "unable to open database file", "disk I/O error")
 
 
-def read_sqlite(path: Path, database: Path, table: str, query: str, wanted: Wanted) -> dict[str, Column]:
-    """The wanted columns of a table or of a query. `path` is the file that says so, for complaints.
+def read_sqlite(path: Path, wanted: Wanted, database: Path, *, table: str = "", query: str = "") -> dict[str, Column]:
+    """The wanted columns of a table or of a query. `path` is the source file, which errors name.
 
-    SQLite has types by value, not by column: every number column must hold numbers only, every text column text.
+    SQLite has types per value, not per column: a number column must hold only numbers, a text column only text.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = Path(folder) / "clinic.db"
     ...     with closing(sqlite3.connect(file)) as connection, connection:
     ...         _ = connection.execute("CREATE TABLE stays AS SELECT 70 AS age")
-    ...     read_sqlite(Path("bank.toml"), file, "stays", "", {"age": "number"})
+    ...     read_sqlite(Path("bank.toml"), {"age": "number"}, file, table="stays")
     {'age': array([70.])}
     """
     with readable(database, SIZE_MAX), _opened(path, database) as connection:
@@ -42,7 +42,7 @@ def read_sqlite(path: Path, database: Path, table: str, query: str, wanted: Want
             query = f"SELECT {', '.join(map(identifier, wanted))} FROM {target}"  # noqa: S608
         cursor = connection.execute(query)
         places = _positions(path, wanted, cursor)
-        columns = growing(path, wanted)
+        columns = column_builders(path, wanted)
         while rows := cursor.fetchmany(_ROWS_AT_ONCE):
             for place, column in zip(places, columns.values(), strict=True):
                 column.extend([row[place] for row in rows])
@@ -57,7 +57,7 @@ def _positions(path: Path, wanted: Wanted, cursor: sqlite3.Cursor) -> list[int]:
 
 @contextmanager
 def _opened(path: Path, database: Path) -> Iterator[sqlite3.Connection]:
-    """A connection that can only read; what the database says about data is not repeated."""
+    """A connection that can only read. Errors do not repeat what the database says about data."""
     address = database.absolute().as_uri() + "?mode=ro"
     try:
         with closing(sqlite3.connect(address, uri=True, timeout=_LOCK_WAIT_S)) as connection:

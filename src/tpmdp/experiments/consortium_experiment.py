@@ -14,9 +14,9 @@ import numpy as np
 from tpmdp._util.arrays import FloatArray
 from tpmdp.experiments.jobs import Job, Row
 from tpmdp.experiments.scenario import Scenario, draw_receivers
-from tpmdp.mechanisms.base import Setting
-from tpmdp.mechanisms.catalogue import MECHANISMS
-from tpmdp.mechanisms.problem import Count
+from tpmdp.mechanisms.mechanism import Setting
+from tpmdp.mechanisms.problem import CountProblem
+from tpmdp.mechanisms.registry import MECHANISMS
 from tpmdp.spec import Spec
 
 SIZES: Final = (5, 10, 20, 50)
@@ -98,7 +98,7 @@ def _relax(job: Job, random: np.random.Generator) -> list[Row]:
     """Error when one party multiplies its epsilon, over the error before: the strictest, and one in the middle."""
     del job
     epsilon = np.sort(draw_budgets(RELAXING, random))
-    problem = Count(np.arange(RELAXING) % 2)  # as many ones among strict parties as among liberal ones
+    problem = CountProblem(np.arange(RELAXING) % 2)  # as many ones among strict parties as among liberal ones
     first = _setting(epsilon, RELAXING // 2)
     before = {name: MECHANISMS[name].error(first, problem).rmse[0] for name in COMPARED}
     rows: list[Row] = []

@@ -8,8 +8,8 @@ import numpy as np
 
 from tpmdp._util.arrays import FloatArray
 from tpmdp.mechanisms.additive import Optimal
-from tpmdp.mechanisms.base import Mechanism, Setting
-from tpmdp.mechanisms.problem import Error, Problem
+from tpmdp.mechanisms.mechanism import Mechanism, Setting
+from tpmdp.mechanisms.problem import Accuracy, Problem
 
 _PLAN: Final = Optimal()
 
@@ -41,6 +41,6 @@ class Weighted(Mechanism):
         weights = setting.weights
         return weights.scale * problem.weighted(weights.each)
 
-    def _error(self, setting: Setting, problem: Problem) -> Error:
+    def _error(self, setting: Setting, problem: Problem) -> Accuracy:
         """Some parties count too much, others too little: given the data that is no chance, but fixed."""
-        return Error(problem.weighted(setting.weights.excess), np.zeros_like(problem.total))
+        return Accuracy(problem.weighted(setting.weights.excess), np.zeros_like(problem.total))

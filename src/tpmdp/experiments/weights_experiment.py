@@ -12,16 +12,18 @@ from typing import Final
 import numpy as np
 from scipy import stats
 
+import tpmdp.experiments.consortium_experiment as consortium
+import tpmdp.experiments.count_experiment as count
+import tpmdp.experiments.regression_experiment as regression
 from tpmdp._util.arrays import FloatArray
 from tpmdp._util.clock import now_s
-from tpmdp.experiments import consortium, count, regression
 from tpmdp.experiments.jobs import Job, Row, Value
 from tpmdp.experiments.population import People
 from tpmdp.experiments.scenario import DEFAULT, Scenario
-from tpmdp.mechanisms.base import Mechanism, Setting
-from tpmdp.mechanisms.catalogue import MECHANISMS
 from tpmdp.mechanisms.local_sample import LocalSample
-from tpmdp.mechanisms.problem import Count
+from tpmdp.mechanisms.mechanism import Mechanism, Setting
+from tpmdp.mechanisms.problem import CountProblem
+from tpmdp.mechanisms.registry import MECHANISMS
 from tpmdp.mechanisms.sample import ScaledSample
 from tpmdp.planning.balance import balance
 from tpmdp.planning.plan import plan
@@ -130,9 +132,9 @@ def draw_setting(parties: int, random: np.random.Generator) -> Setting:
     2
     """
     if parties >= LARGE:
-        return Scenario(parties).setting(random, Count.sensitivity, spread=Count.spread)
+        return Scenario(parties).setting(random, CountProblem.sensitivity, spread=CountProblem.spread)
     epsilon = consortium.draw_budgets(parties, random)
-    return Setting.of(Spec(epsilon=epsilon, delta=consortium.DELTA, threshold=parties // 2), Count.spread)
+    return Setting.of(Spec(epsilon=epsilon, delta=consortium.DELTA, threshold=parties // 2), CountProblem.spread)
 
 
 def draw_bits(parties: int, density: float, random: np.random.Generator) -> FloatArray:
@@ -151,7 +153,7 @@ def _threshold(job: Job, random: np.random.Generator) -> list[Row]:
     """Error of every mechanism at every threshold, for the same budgets and bits."""
     parties = int(job.x)
     bits = (random.random(parties) < HALF) if parties < LARGE else draw_bits(parties, count.DENSITY, random)
-    setting, problem = draw_setting(parties, random), Count(bits)
+    setting, problem = draw_setting(parties, random), CountProblem(bits)
     rows: list[Row] = []
     for threshold in thresholds(parties, bool(job.setting.get("quick"))):
         here = setting.against(threshold)
@@ -164,7 +166,7 @@ def _threshold(job: Job, random: np.random.Generator) -> list[Row]:
 def _default(job: Job, random: np.random.Generator) -> list[Row]:
     """The paper's count at half the parties, for what is wanted of W; and sampling by private coins beside it."""
     parties = int(job.x)
-    problem = Count(draw_bits(parties, count.DENSITY, random))
+    problem = CountProblem(draw_bits(parties, count.DENSITY, random))
     setting = draw_setting(parties, random)
     shown: dict[str, Mechanism] = {name: MECHANISMS[name] for name in ("G", "W", "Sample")}
     shown[SCALED.name] = SCALED
@@ -197,18 +199,18 @@ def correlated_bits(epsilon: FloatArray, correlation: float, random: np.random.G
 def _adversary(job: Job, random: np.random.Generator) -> list[Row]:
     """Budgets that go with the data, more or less."""
     setting = draw_setting(LARGE, random)
-    problem = Count(correlated_bits(setting.spec.epsilon, job.x, random))
+    problem = CountProblem(correlated_bits(setting.spec.epsilon, job.x, random))
     return [_judged(name, setting, problem) for name in ("G", "W", "Sample")]
 
 
 def _worst(job: Job, random: np.random.Generator) -> list[Row]:
     """Data chosen against the weights: ones where a party counts too much, or too little."""
     setting = draw_setting(LARGE, random)
-    problem = Count(job.x * setting.weights.excess > 0)
+    problem = CountProblem(job.x * setting.weights.excess > 0)
     return [_judged(name, setting, problem) for name in ("G", "W")]
 
 
-def _judged(name: str, setting: Setting, problem: Count) -> Row:
+def _judged(name: str, setting: Setting, problem: CountProblem) -> Row:
     """Error and bias of a mechanism; for W, how often its intervals hold the true sum."""
     error = MECHANISMS[name].error(setting, problem)
     row: Row = {"mechanism": name, "error": float(error.rmse[0]), "bias": float(error.bias[0])}
@@ -286,11 +288,13 @@ def time_run(job: Job) -> list[Row]:
     >>> row["balance_s"] > 0 and row["plan_s"] > 0
     True
     """
-    setting = replace(DEFAULT, parties=int(job.x)).setting(job.random(0), Count.sensitivity, spread=Count.spread)
+    setting = replace(DEFAULT, parties=int(job.x)).setting(
+        job.random(0), CountProblem.sensitivity, spread=CountProblem.spread
+    )
     spec, times = setting.spec, {"balance_s": np.inf, "plan_s": np.inf}
     for _ in range(job.count):
         start = now_s()
-        balance(setting.need, setting.threshold, spec.receivers, Count.spread)
+        balance(setting.need, setting.threshold, spec.receivers, CountProblem.spread)
         middle = now_s()
         plan(spec)
         end = now_s()

@@ -18,9 +18,9 @@ from tpmdp.engines.relay.engine import RelayEngine
 from tpmdp.experiments.jobs import Job, Row
 from tpmdp.experiments.population import People
 from tpmdp.experiments.scenario import Scenario
-from tpmdp.mechanisms.base import Setting
-from tpmdp.mechanisms.catalogue import MECHANISMS
-from tpmdp.mechanisms.problem import ROOT_2, Count, Problem, Regression
+from tpmdp.mechanisms.mechanism import Setting
+from tpmdp.mechanisms.problem import ROOT_2, CountProblem, Problem, RegressionProblem
+from tpmdp.mechanisms.registry import MECHANISMS
 from tpmdp.noise.source import system_source
 from tpmdp.planning.grid_plan import plan_on_grid
 from tpmdp.protocol.terms import Terms
@@ -72,7 +72,7 @@ def run(job: Job) -> list[Row]:
     for session in range(job.first, job.first + job.count):
         random = job.random(session)
         inputs = _inputs(str(setting["problem"]), scenario.parties, job.seed, random)
-        problem: Problem = Count(inputs[:, 0]) if setting["problem"] == "count" else Regression(inputs)
+        problem: Problem = CountProblem(inputs[:, 0]) if setting["problem"] == "count" else RegressionProblem(inputs)
         budgets = scenario.setting(random, problem.sensitivity)
         errors, deviation = _errors(engine, budgets, problem, f"agreement {job.key} {session}")
         predicted = MECHANISMS["G"].error(budgets, problem).variance

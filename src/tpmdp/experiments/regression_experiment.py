@@ -14,9 +14,9 @@ from tpmdp._util.arrays import FloatArray
 from tpmdp.experiments.jobs import Job, Row
 from tpmdp.experiments.population import People
 from tpmdp.experiments.scenario import Scenario, with_x
-from tpmdp.mechanisms.catalogue import MECHANISMS
-from tpmdp.mechanisms.functional import fit, predict
-from tpmdp.mechanisms.problem import Regression
+from tpmdp.mechanisms.functional_mechanism import fit, predict
+from tpmdp.mechanisms.problem import RegressionProblem
+from tpmdp.mechanisms.registry import MECHANISMS
 
 PARTIES, QUICK_PARTIES = 50_000, 5_000
 FOLDS: Final = 5
@@ -119,13 +119,13 @@ def cross_validate(people: FloatArray, scenario: Scenario, random: np.random.Gen
     >>> len(cross_validate(people, Scenario(40), np.random.default_rng(1)))
     5
     """
-    kind = Regression(people[:1])
+    kind = RegressionProblem(people[:1])
     everyone = scenario.setting(random, kind.sensitivity, len(people), kind.spread)
     fold_of = random.permutation(len(people)) % FOLDS
     result = []
     for fold in range(FOLDS):
         training, testing = fold_of != fold, people[fold_of == fold]
-        problem = Regression(people[training])
+        problem = RegressionProblem(people[training])
         setting = everyone.part(training, scenario.colluders)
         errors = {}
         noise = int(random.integers(1 << 62))  # the same numbers for all: differences between mechanisms are sharper

@@ -1,17 +1,14 @@
-"""How every figure of the experiments looks: a mechanism's colour, marker and line, axes, legends, and the file."""
+"""The look of the experiments' figures: colour, marker and line of each mechanism, axes and legends."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from tpmdp._util.files import replacing
-from tpmdp.errors import InputError, MissingDependencyError
 from tpmdp.experiments.jobs import Row
+from tpmdp.report.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, RED, WINE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,45 +17,15 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 WIDTH: Final = 7.0
-"""Of a printed page, in inches: fonts have their size on paper."""
-FORMATS: Final = {".svg": "svg", ".pdf": "pdf", ".png": "png"}
-# Without a date, files are repeatable.
-_METADATA: Final[dict[str, dict[str, Any]]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
-_STYLE: Final[dict[str, Any]] = {
-    "font.size": 8.5,
-    "axes.titlesize": 9.5,
-    "axes.titlelocation": "left",
-    "axes.labelsize": 8.5,
-    "xtick.labelsize": 8,
-    "ytick.labelsize": 8,
-    "legend.fontsize": 8.5,
-    "legend.frameon": False,
-    "legend.handlelength": 2.8,
-    "legend.columnspacing": 1.2,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#E6E6E6",
-    "grid.linewidth": 0.6,
-    "xtick.minor.size": 1.5,
-    "ytick.minor.size": 1.5,
-    "svg.hashsalt": "tpmdp",  # makes SVG files repeatable
-    "pdf.fonttype": 42,
-}
+"""Of a printed page, in inches."""
 _LABELS_MAX: Final = 10  # on a logarithmic axis
 _TICK_STEPS: Final = ((1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9), (1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,))
 _ROUNDING: Final = 1e-9
 
-# Okabe and Ito's palette, grey and a dark red.
-BLUE, ORANGE, RED, GREEN, PURPLE = "#0072B2", "#E69F00", "#D55E00", "#009E73", "#CC79A7"
-GREY, BLACK = "#666666", "#000000"
-WINE: Final = "#661144"  # darker than all of them
-
 
 @dataclass(frozen=True)
 class Look:
-    """A line: told from others by colour, by marker and by dashes, so also in grey."""
+    """The look of a line. Colour, marker and dashes all differ, so lines can be told apart in grey too."""
 
     colour: str
     marker: str
@@ -68,7 +35,7 @@ class Look:
     filled: bool = False
 
     def drawn(self) -> dict[str, Any]:
-        """What matplotlib has to know.
+        """The look as arguments of Matplotlib.
 
         >>> Look(BLUE, "o").drawn()["markerfacecolor"]
         'white'
@@ -100,7 +67,7 @@ LEGEND_ORDER: Final = ("G", "W", "TMDP", "non-thre", "MIN", "Sample", "PLDP", "n
 
 
 def number(row: Row, name: str) -> float:
-    """A number of a row; nothing is 0.
+    """A number of a row; 0 if it is missing.
 
     >>> number({"x": None}, "x")
     0.0
@@ -109,7 +76,7 @@ def number(row: Row, name: str) -> float:
 
 
 def plain(value: float) -> str:
-    """A number as people write it.
+    """A number with commas between thousands.
 
     >>> plain(0.002), plain(10_000)
     ('0.002', '10,000')
@@ -129,44 +96,8 @@ def short(value: float) -> str:
     return f"{value:g}"
 
 
-def file_format(path: Path) -> str:
-    """The format that a file's name asks for.
-
-    >>> file_format(Path("count.gif"))
-    Traceback (most recent call last):
-        ...
-    tpmdp.errors.InputError: path = count.gif must end in .svg, .pdf or .png: choose one of these formats
-    """
-    found = FORMATS.get(path.suffix.lower())
-    if found is None:
-        raise InputError("path", path.name, "must end in .svg, .pdf or .png", "choose one of these formats")
-    return found
-
-
-@contextmanager
-def figure_in(path: Path, width: float, height: float) -> Iterator[Figure]:
-    """A figure of so many inches to draw on; its file is written when the block succeeds."""
-    kind = file_format(path)
-    try:
-        import matplotlib
-    except ImportError:
-        raise MissingDependencyError("matplotlib", "plot", "to draw pictures") from None
-    from matplotlib.figure import Figure
-
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()  # whatever the user's own settings are
-        style: Any = _STYLE
-        matplotlib.rcParams.update(style)
-        figure = Figure(figsize=(width, height), layout="constrained")  # not of pyplot: nothing stays open
-        yield figure
-        if not figure.axes:
-            figure.text(0.5, 0.5, "no data", ha="center", va="center")
-        with replacing(path) as file:
-            figure.savefig(file, format=kind, dpi=150, metadata=_METADATA[kind])
-
-
 def panels(figure: Figure, count: int, columns: int, share_y: bool = False) -> list[Axes]:
-    """So many empty panels, row by row."""
+    """This many empty panels, row by row."""
     columns = max(1, min(columns, count))
     rows = math.ceil(count / columns)
     result: list[Axes] = []
@@ -185,7 +116,7 @@ def title(axes: Axes, place: int, text: str) -> None:
 
 
 def legend(figure: Figure, names: Collection[str], columns: int, labels: dict[str, str] | None = None) -> None:
-    """All mechanisms, once, above the panels."""
+    """A legend of these mechanisms above the panels."""
     from matplotlib.lines import Line2D
 
     shown = [name for name in LEGEND_ORDER if name in names]
@@ -194,7 +125,7 @@ def legend(figure: Figure, names: Collection[str], columns: int, labels: dict[st
 
 
 def place_legend(figure: Figure, handles: Sequence[Line2D], columns: int) -> None:
-    """Above the panels, where it hides nothing."""
+    """Put a legend above the panels, where it hides nothing."""
     if handles and figure.axes:
         figure.legend(handles=handles, loc="outside upper center", ncols=columns)
 

@@ -9,15 +9,15 @@ from typing import Final
 import numpy as np
 
 from tpmdp._util.arrays import FloatArray
-from tpmdp.experiments.claims.claim import Verdict
+from tpmdp.experiments.claims.claim import ClaimStatus
 from tpmdp.experiments.jobs import Row, Value
 from tpmdp.experiments.results import NotMeasuredError, Results
 from tpmdp.experiments.summary import CONFIDENCE, column, grouped, mean_interval, ratio_interval
-from tpmdp.experiments.weights import SCALED
+from tpmdp.experiments.weights_experiment import SCALED
 
 SHOWN: Final = (-1.0, -0.5, -0.2, -0.1, 0.0, 0.1, 0.2, 0.5, 1.0)
 """Correlations in the table; the figure has all."""
-_MET: Final = {Verdict.HOLDS: "yes", Verdict.FAILS: "no", Verdict.UNKNOWN: "not measured"}
+_MET: Final = {ClaimStatus.HOLDS: "yes", ClaimStatus.FAILS: "no", ClaimStatus.UNKNOWN: "not measured"}
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,13 @@ class Measure:
     what: str
     wanted: str
     measured: str
-    verdict: Verdict
+    verdict: ClaimStatus
 
     @property
     def met(self) -> str:
         """Whether it is as wanted.
 
-        >>> Measure("error", "at most 1", "0.5", Verdict.HOLDS).met
+        >>> Measure("error", "at most 1", "0.5", ClaimStatus.HOLDS).met
         'yes'
         """
         return _MET[self.verdict]
@@ -58,9 +58,9 @@ def measures(results: Results) -> list[Measure]:
     for one in WANTED:
         try:
             measured, good = one.check(results)
-            found.append(Measure(one.what, one.wanted, measured, Verdict.HOLDS if good else Verdict.FAILS))
+            found.append(Measure(one.what, one.wanted, measured, ClaimStatus.HOLDS if good else ClaimStatus.FAILS))
         except NotMeasuredError:
-            found.append(Measure(one.what, one.wanted, "", Verdict.UNKNOWN))
+            found.append(Measure(one.what, one.wanted, "", ClaimStatus.UNKNOWN))
     return found
 
 

@@ -74,3 +74,10 @@ def test_the_site_fetches_nothing() -> None:
     settings = (ROOT / "mkdocs.yml").read_text()
     assert "font: false" in settings
     assert "http" not in settings
+
+
+def test_hooks_use_the_environment_and_download_nothing() -> None:
+    hooks = (ROOT / ".pre-commit-config.yaml").read_text()
+    assert re.findall(r"repo: (.*)", hooks) == ["local"]
+    for entry in re.findall(r"entry: ([^'\n]+)", hooks):
+        assert entry.startswith(".venv/bin/")

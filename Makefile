@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constr
 OUT := out
 CENSUS := ../shared/data/acs2024_pums_adults.parquet
 
-.PHONY: run plan income digits figures test lint bench bench-flower clean
+.PHONY: run plan income digits figures test lint bench bench-flower docs clean
 
 run: $(VENV)/.run
 	@mkdir -p $(OUT)
@@ -30,7 +30,7 @@ digits: $(VENV)/.test
 
 figures: $(VENV)/.test
 	@mkdir -p $(OUT)
-	$(BIN)/tpmdp experiment all --out $(OUT)/experiments --report docs/reproduction.md $(if $(wildcard $(CENSUS)),--data $(CENSUS))
+	$(BIN)/tpmdp experiment all --out $(OUT)/experiments --report docs/reference/reproduction.md $(if $(wildcard $(CENSUS)),--data $(CENSUS))
 
 test: $(VENV)/.test lint
 	$(BIN)/python -m pytest -n auto
@@ -41,10 +41,15 @@ lint: $(VENV)/.test
 	$(BIN)/mypy
 
 bench: $(VENV)/.bench
-	$(BIN)/python -m benchmarks --out docs/benchmarks.md
+	$(BIN)/python -m benchmarks --out docs/reference/benchmarks.md
 
 bench-flower: $(VENV)/.test
-	$(BIN)/python -m benchmarks.flower --out docs/flower_measures.md
+	$(BIN)/python -m benchmarks.flower --out docs/reference/flower_measures.md
+
+docs: $(VENV)/.docs
+	$(BIN)/python -m tools.reference
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "wrote $(OUT)/site/index.html"
 
 clean:
 	rm -rf $(VENV) $(OUT) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
@@ -60,6 +65,10 @@ $(VENV)/.run: $(VENV)/bin/python pyproject.toml constraints.txt
 $(VENV)/.test: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(PIP) --editable '.[test]'
 	@touch $@ $(VENV)/.run
+
+$(VENV)/.docs: $(VENV)/.test
+	$(PIP) --editable '.[docs]'
+	@touch $@
 
 $(VENV)/.bench: $(VENV)/.test
 	$(PIP) --editable '.[bench]'

@@ -1,9 +1,10 @@
-"""Documentation is executed: every Python block runs, the README's console output is what the tool prints."""
+"""Documentation is executed: Python blocks run, and what the README and the tutorial show is what the tool prints."""
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,14 +12,28 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCS = ROOT / "docs"
+PAGES = [
+    *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY", "CHANGELOG")),
+    *sorted(DOCS.rglob("*.md")),
+]
+HOW_TO, THEORY, REFERENCE = DOCS / "how-to", DOCS / "explanation" / "theory", DOCS / "reference"
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def text_of(page: Path) -> str:
+    """The page with every break of a line as one blank: a sentence may be wrapped anywhere."""
+    return " ".join(page.read_text().split())
 
 
 def blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=name_of)
 def test_python_blocks_run_in_order(page: Path) -> None:
     code = "\n".join(blocks(page, "python"))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
@@ -62,12 +77,36 @@ def test_the_readme_shows_what_a_run_prints(tmp_path: Path) -> None:
     assert masked(done.stdout) == masked(block)
 
 
+def test_the_tutorial_can_be_followed(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    commands = [
+        line.removeprefix("$ tpmdp ").split()
+        for block in blocks(DOCS / "tutorial" / "first-study.md", "console")
+        for line in block.splitlines()
+    ]
+    codes = []
+    for words in commands:
+        done = subprocess.run(
+            [sys.executable, "-m", "tpmdp", *words],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+        codes.append(done.returncode)
+        if done.returncode:
+            assert "hospital_north" in done.stderr
+    assert codes == [2 if "--session" in words else 0 for words in commands]
+    assert codes.count(2) == 1  # the page says so: the budget is spent
+
+
 def test_the_study_in_the_docs_is_valid() -> None:
     import tomllib
 
     from tpmdp.study.model import Study
 
-    (block,) = blocks(ROOT / "docs" / "running.md", "toml")
+    (block,) = blocks(HOW_TO / "running.md", "toml")
     study = Study.parse(tomllib.loads(block))
     terms = study.terms()
     for party in range(3):
@@ -80,7 +119,7 @@ def test_the_studies_in_the_page_on_queries_are_valid() -> None:
     from tpmdp.study.expectation import expect
     from tpmdp.study.model import Study
 
-    studies = [Study.parse(tomllib.loads(block)) for block in blocks(ROOT / "docs" / "queries.md", "toml")]
+    studies = [Study.parse(tomllib.loads(block)) for block in blocks(HOW_TO / "queries.md", "toml")]
     assert [study.joint is None for study in studies] == [True, False]
     for study in studies:
         assert len(expect(study).charges) == len(study.members)
@@ -88,7 +127,7 @@ def test_the_studies_in_the_page_on_queries_are_valid() -> None:
 
 def test_the_query_in_the_docs_is_the_example() -> None:
     own = (ROOT / "examples" / "own_query" / "geometric_mean.py").read_text()
-    assert own.rstrip() in [block.rstrip() for block in blocks(ROOT / "docs" / "queries.md", "python")]
+    assert own.rstrip() in [block.rstrip() for block in blocks(HOW_TO / "queries.md", "python")]
 
 
 def test_the_page_on_queries_tells_the_factor_of_the_example() -> None:
@@ -99,11 +138,11 @@ def test_the_page_on_queries_tells_the_factor_of_the_example() -> None:
     found = expect(Study.read(ROOT / "examples" / "income" / "study.toml"))
     factors = {f"{one.apart:.2f}" for one in found.queries}
     assert factors == {"1.98"}
-    assert "(1.98 for the four queries of `examples/income`)" in (ROOT / "docs" / "queries.md").read_text()
+    assert "(1.98 for the four queries of `examples/income`)" in text_of(HOW_TO / "queries.md")
 
 
 def test_toml_blocks_are_valid_studies(tmp_path: Path) -> None:
-    (block,) = blocks(ROOT / "docs" / "guide.md", "toml")
+    (block,) = blocks(HOW_TO / "planning.md", "toml")
     (tmp_path / "study.toml").write_text(block)
     done = subprocess.run(
         [sys.executable, "-m", "tpmdp", "plan", "study.toml"],
@@ -116,14 +155,14 @@ def test_toml_blocks_are_valid_studies(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
         assert (page.parent / target).exists(), target
 
 
 def test_every_test_named_in_the_theory_exists() -> None:
-    text = (ROOT / "docs" / "theory.md").read_text()
+    text = "\n".join(page.read_text() for page in THEORY.glob("*.md"))
     sources = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     for name in re.findall(r"`(?:test_\w+\.py::)?(test_\w+)`", text):
         assert f"def {name}(" in sources or name.endswith("_"), name
@@ -131,8 +170,20 @@ def test_every_test_named_in_the_theory_exists() -> None:
         assert list((ROOT / "tests").rglob(name)), name
 
 
+def test_every_function_named_in_the_table_of_statements_exists() -> None:
+    """Every part of a dotted name is a package, module, class, function or constant of the package."""
+    files = list((ROOT / "src" / "tpmdp").rglob("*.py"))
+    sources = "\n".join(path.read_text() for path in files)
+    modules = {path.stem for path in files} | {path.parent.name for path in files}
+    rows = re.findall(r"^\| [^|]+ \| ([^|]+) \| [^|]+ \|$", (THEORY / "statements.md").read_text(), re.MULTILINE)
+    for name in re.findall(r"`([\w.*]+)`", " ".join(rows)):
+        for part in name.replace("*", "").strip(".").split("."):
+            known = re.search(rf"\b(def|class) {part}|^ *{part}\b[^=\n(]*=", sources, re.MULTILINE)
+            assert part in modules or known, name
+
+
 def test_the_readme_counts_the_claims_of_the_reproduction() -> None:
-    page = (ROOT / "docs" / "reproduction.md").read_text()
+    page = (REFERENCE / "reproduction.md").read_text()
     assert "A quick run" not in page
     verdicts = re.findall(r"\| \*\*(holds|does not hold|depends|not measured)\*\*( \(note \d+\))? \|", page)
     counts = {word: sum(verdict == word for verdict, _ in verdicts) for word, _ in verdicts}
@@ -140,20 +191,17 @@ def test_the_readme_counts_the_claims_of_the_reproduction() -> None:
     ours = page.count("| a question of ours |")
     told = re.findall(r"Of (\d+) sentences of the paper (\d+) hold, (\d+) do not hold, (\d+) depend", page)[0]
     assert sum(map(int, told[1:])) == int(told[0]) == len(verdicts) - ours
-    assert (
-        f"of {told[0]} sentences, {told[1]} hold, {told[2]} do not, {told[3]} depend"
-        in (ROOT / "README.md").read_text()
-    )
+    assert f"of {told[0]} sentences, {told[1]} hold, {told[2]} do not, {told[3]} depend" in text_of(ROOT / "README.md")
 
 
 def test_whatever_does_not_hold_has_its_reason() -> None:
-    page = (ROOT / "docs" / "reproduction.md").read_text()
+    page = (REFERENCE / "reproduction.md").read_text()
     for verdict, note in re.findall(r"\| \*\*(does not hold|depends)\*\*(.*?) \|", page):
         assert re.fullmatch(r" \(note \d+\)", note), verdict
         assert f"**N{note.strip(' ()')[1:]}.** " in page
 
 
 def test_the_reproduction_has_no_path_of_a_machine() -> None:
-    pages = [ROOT / "docs" / "reproduction.md", *(ROOT / "docs" / "reproduction").glob("*.svg")]
+    pages = [REFERENCE / "reproduction.md", *(REFERENCE / "reproduction").glob("*.svg")]
     for page in pages:
         assert not re.search(r"/(work|home|root|tmp|Users)/", page.read_text()), page.name

@@ -22,17 +22,18 @@ from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.serverapp import Grid, ServerApp
 
-import tpmdp.flower.strategy
+import tpmdp.flower.planner
 from benchmarks.flower_child import Fail, Result, simulate, tell
 from benchmarks.flower_secagg import WHO, say, size, vector, warm_up
 from tpmdp._util.arrays import IntArray
-from tpmdp.flower import Budget, PrivateStrategy, private_mod, simulated_clients
+from tpmdp.flower import PrivateStrategy, private_mod, simulated_clients
 from tpmdp.flower.wire import bytes_of, fields_of, unpack
 from tpmdp.ledger import Ledger
 from tpmdp.noise.source import NoiseSource
 from tpmdp.protocol.masks import Mask, from_words, word_type
 from tpmdp.protocol.messages import Kind, decode
 from tpmdp.protocol.terms import Terms
+from tpmdp.spec import Party
 from tpmdp.study.release import noisy_vector
 
 ROUNDS = 2
@@ -77,8 +78,11 @@ def stage_of(message: Message) -> str:
 def client_app(options: Options, folder: Path, key: Ed25519PrivateKey) -> ClientApp:
     """The clients: an ordinary app behind the mod, and a gate that fails where it was told to."""
     entries, fail = options.entries, options.fail
-    budgets = [Budget(options.epsilon, 1e-5)] * options.clients
-    party = simulated_clients(folder / "clients", budgets, ROUNDS + 1, options.threshold, key)  # one may fail
+    parties = [
+        Party(f"client-{client}", options.epsilon, 1e-5, threshold=options.threshold)
+        for client in range(options.clients)
+    ]
+    settings = simulated_clients(folder / "clients", parties, rounds=ROUNDS + 1, server=key)  # one round may fail
 
     def gate(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         client = int(context.node_config["partition-id"])
@@ -90,7 +94,7 @@ def client_app(options: Options, folder: Path, key: Ed25519PrivateKey) -> Client
             raise RuntimeError(f"client {client} fails at {fail['stage']}, as told")
         return call_next(message, context)
 
-    app = ClientApp(mods=[gate, private_mod(party)])
+    app = ClientApp(mods=[gate, private_mod(settings)])
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
@@ -172,7 +176,7 @@ def server_app(options: Options, folder: Path, key: Ed25519PrivateKey, result: O
         who = warm_up(grid, options.clients)
         assert sorted(who.values()) == list(range(options.clients))
         meter = Meter(grid)
-        tpmdp.flower.strategy.noisy_vector = remembered  # type: ignore[attr-defined]
+        tpmdp.flower.planner.noisy_vector = remembered  # type: ignore[attr-defined]
         clip = 1.01 * float(np.sqrt(options.entries / 3)) + 1.0  # none of the vectors is clipped
         least = options.clients - options.tolerate
         strategy = PrivateStrategy(
@@ -188,15 +192,16 @@ def server_app(options: Options, folder: Path, key: Ed25519PrivateKey, result: O
                 return
             report = strategy.reports[-1]
             result.bytes_up, result.bytes_down = meter.up / options.clients, meter.down / options.clients
-            result.counted, result.noise, result.tries = report.clients, report.noise, report.tries
+            result.counted, result.noise, result.tries = report.clients, report.noise, report.sessions
             counted = [client for client in range(options.clients) if f"client-{client}" not in report.missing]
             if len(counted) != report.clients:  # those that failed are not even in the session that was answered
                 counted = [client for client in counted if not (folder / f"failed-{client}").exists()]
             average = arrays.to_numpy_ndarrays()[0]
             off = np.abs(average - np.mean([vector(client, options.entries) for client in counted], axis=0))
             result.error, result.rms_error = float(off.max()), float(np.sqrt(np.mean(off**2)))
-            steps = np.rint(average * report.clients / report.step).astype(np.int64)
-            result.exact = bool((steps == noisy_sum(folder, strategy, report.word)).all())
+            grid = report.terms.grid
+            steps = np.rint(average * report.clients / grid.step).astype(np.int64)
+            result.exact = bool((steps == noisy_sum(folder, strategy, grid.word)).all())
             meter.overhead = time.perf_counter() - began - seconds[-1]  # looking costs nothing
 
         try:

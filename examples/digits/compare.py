@@ -39,10 +39,12 @@ from picture import Line, draw
 from rich.console import Console
 from rich.table import Table
 
-from tpmdp.flower import Budget, PrivateStrategy, private_mod, simulated_clients
+from tpmdp.flower import PrivateStrategy, private_mod, simulated_clients
 from tpmdp.ledger import Ledger
+from tpmdp.spec import Party
 
 CPUS = 2
+HANG_S = 600.0  # a simulated node always answers, but Ray's workers may take minutes to start on a busy machine
 NAMES = {
     "balanced": "TPMDP, balanced weights",
     "equal": "TPMDP, equal weights",
@@ -73,8 +75,11 @@ def train_in_flower(method: str, settings: Settings, folder: Path, say: Say) -> 
     strategy: PrivateStrategy | FedAvg
     if is_private:
         key = Ed25519PrivateKey.generate()
-        limits = [Budget(float(epsilon), settings.delta) for epsilon in budgets]
-        mod = private_mod(simulated_clients(folder, limits, settings.rounds, settings.threshold, key))
+        parties = [
+            Party(f"client-{client}", float(epsilon), settings.delta, threshold=settings.threshold)
+            for client, epsilon in enumerate(budgets)
+        ]
+        mod = private_mod(simulated_clients(folder, parties, settings.rounds, server=key))
         strategy = PrivateStrategy(
             name="digits",
             clip=settings.clip,
@@ -82,6 +87,7 @@ def train_in_flower(method: str, settings: Settings, folder: Path, say: Say) -> 
             tolerate=settings.tolerate,
             weighting="balanced" if method == "balanced" else "equal",
             clients_least=settings.clients - 2 * settings.tolerate,
+            patience_s=HANG_S,
             key=key,
         )
     else:

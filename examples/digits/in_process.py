@@ -11,7 +11,8 @@ from digits.client_app import failing_clients
 from digits.task import CLASSES, FEATURES, STEPS, Floats, deal, digits, initial_model, right, train
 
 import tpmdp
-from tpmdp.flower import Client, Training
+from tpmdp.flower import Training
+from tpmdp.spec import Party
 
 ENTRIES = FEATURES * CLASSES
 
@@ -81,11 +82,18 @@ def planned(settings: Settings, epsilon: Floats, weighting: str) -> Noise:
     """TPMDP's plan of a round, on the grid, as `PrivateStrategy` makes it."""
     keys = [bytes(28) + (index + 1).to_bytes(4, "big") for index in range(settings.clients)]
     clients = [
-        Client(f"client-{index}", keys[index], float(one), settings.delta, settings.threshold)
-        for index, one in enumerate(epsilon)
+        Party(f"client-{index}", float(share), settings.delta, public_key=keys[index], threshold=settings.threshold)
+        for index, share in enumerate(epsilon)
     ]
-    training = Training("digits", settings.clip, ENTRIES, 0, settings.threshold, settings.tolerate, weighting)
-    terms = training.terms("a round", 1, bytes(32), clients)
+    training = Training(
+        "digits",
+        settings.clip,
+        ENTRIES,
+        threshold=settings.threshold,
+        tolerate=settings.tolerate,
+        weighting=weighting,
+    )
+    terms = training.terms("a round", 1, bytes(32), clients=clients)
     variance = np.asarray(terms.sigma * terms.grid.step, dtype=np.float64) ** 2
     return Noise(training.weights_of(clients), variance[1:], float(variance[0]))
 

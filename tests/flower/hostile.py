@@ -15,7 +15,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from numpy.typing import NDArray
 
 from tests.flower.world import GROUP, KEYS, OPEN, RECEIPT, Peeled, World, outbox, record_of_arrays
-from tpmdp.flower.rounds import Client, Training
+from tpmdp.flower.rounds import Training
 from tpmdp.flower.wire import pack, pack_text, record_of
 from tpmdp.protocol.channel import open_sealed
 from tpmdp.protocol.group import to_bits
@@ -23,6 +23,7 @@ from tpmdp.protocol.masks import expand, mask_key, word_type
 from tpmdp.protocol.messages import EVERYONE, Kind, decode, digest_of, encode
 from tpmdp.protocol.messages import Message as Signed
 from tpmdp.protocol.terms import Terms
+from tpmdp.spec import Party
 
 
 def changed(terms: Terms, **fields: Any) -> str:
@@ -45,8 +46,8 @@ class Hostile:
     def public(self) -> bytes:
         return self.world.server.public_key().public_bytes_raw()
 
-    def clients(self) -> list[Client]:
-        return [self.world.own(number).client() for number in range(self.world.count)]
+    def clients(self) -> list[Party]:
+        return [self.world.settings(number).round_party for number in range(self.world.count)]
 
     def terms(self, label: str = "session") -> Terms:
         return self.training.terms(label, 1, self.public, self.clients())

@@ -1,7 +1,8 @@
-"""A client's own settings: every way in which terms may ask for more than they allow; budgets spread over rounds."""
+"""A client's settings: every way in which terms may ask for more than they allow; budgets spread over rounds."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
@@ -16,10 +17,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tests.flower.hostile import Hostile
 from tests.flower.world import World, kept_within, make_world
 from tpmdp.errors import FileError, InputError, TpmdpError
-from tpmdp.flower.client_settings import Own, read_own, read_peers, write_own
+from tpmdp.flower.client_settings import ClientSettings, read_peers, read_settings, write_settings
 from tpmdp.flower.rounds import Ask
 from tpmdp.ledger import Charge, Ledger, OverspendError
 from tpmdp.protocol.terms import Terms
+from tpmdp.spec import Party
 from tpmdp.study.identity import public_text
 
 
@@ -114,11 +116,11 @@ REFUSED: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
     "clip negative": (query(clip=(-1.0).hex()), "out of range"),
     "examples negative": (query(examples=-1), "out of range"),
     "examples huge": (query(examples=1 << 41), "out of range"),
-    "another kind": (query(kind="sum"), "no round of training"),
-    "more in the query": (query(besides=1), "no round of training"),
-    "round as text": (query(round="1"), "no round of training"),
-    "query of another kind": (fields(query="sum"), "no round of training"),
-    "query of JSON": (fields(query="[1]"), "no round of training"),
+    "another kind": (query(kind="sum"), "not a round of training"),
+    "more in the query": (query(besides=1), "not a round of training"),
+    "round as text": (query(round="1"), "not a round of training"),
+    "query of another kind": (fields(query="sum"), "not a round of training"),
+    "query of JSON": (fields(query="[1]"), "not a round of training"),
     "names swapped": (swap_names, "name client-0 otherwise"),
     "no names": (fields(names=None), "name client-0 otherwise"),
     "own key missing": (other_key(1), "do not list the key"),
@@ -149,7 +151,7 @@ REFUSED: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
 
 def test_good_terms_pass(world: World, terms: Terms) -> None:
     for number in range(world.count):
-        index, ask = world.own(number).check(Terms.parse(terms.canonical()))
+        index, ask = world.settings(number).check(Terms.parse(terms.canonical()))
         assert (index, ask.clip, ask.examples) == (number + 1, 1.0, 100)
 
 
@@ -159,7 +161,7 @@ def test_terms_that_are_tampered_with_are_refused(world: World, terms: Terms, ca
     text = tampered(change, terms)
     assert text != terms.canonical()
     with pytest.raises(InputError, match=reason):
-        world.own(0).check(Terms.parse(text))
+        world.settings(0).check(Terms.parse(text))
 
 
 @pytest.mark.parametrize(
@@ -174,7 +176,7 @@ def test_only_the_canonical_text_counts(world: World, terms: Terms, text: str) -
 
 @pytest.mark.parametrize("text", ["", "{", "null", "[]", "1", '"a"', "{}", '{"weights":1}', "[" * 5000])
 def test_texts_that_are_no_round(text: str) -> None:
-    with pytest.raises(InputError, match="no round of training"):
+    with pytest.raises(InputError, match="not a round of training"):
         Ask.parse(text)
     with pytest.raises(InputError):
         Terms.parse(text)
@@ -183,20 +185,20 @@ def test_texts_that_are_no_round(text: str) -> None:
 def test_what_only_concerns_others_passes(world: World, terms: Terms) -> None:
     """More noise, a higher threshold that the noise is enough for, less of a budget for another client."""
     more = tampered(lambda document: document.update(sigma=[0, *(4 * s for s in document["sigma"][1:])]), terms)
-    world.own(0).check(Terms.parse(more))
+    world.settings(0).check(Terms.parse(more))
     greedy = tampered(replaced("epsilon", 2, times(3.0)), terms)
-    world.own(0).check(Terms.parse(greedy))
+    world.settings(0).check(Terms.parse(greedy))
     with pytest.raises(InputError, match="client-1 allows"):
-        world.own(1).check(Terms.parse(greedy))
+        world.settings(1).check(Terms.parse(greedy))
 
 
 def test_any_peers_are_taken_only_where_the_file_says_so(world: World, terms: Terms) -> None:
     text = tampered(other_key(3), terms)
-    own = world.own(0)
-    trusting = Own(own.name, own.identity, own.ledger, own.epsilon, own.delta, own.rounds, own.threshold, None)
+    settings = world.settings(0)
+    trusting = dataclasses.replace(settings, peers=None)
     trusting.check(Terms.parse(text))
     with pytest.raises(InputError, match="not a peer"):
-        own.check(Terms.parse(text))
+        settings.check(Terms.parse(text))
 
 
 # The budget of a round -----------------------------------------------------------------------------------------------
@@ -234,9 +236,9 @@ def mu_of(epsilon: float, delta: float) -> float:
         return math.nextafter(float(high), math.inf)
 
 
-def own_of(folder: Path, epsilon: float, delta: float, rounds: int) -> Own:
-    write_own(folder, "client", epsilon, delta, rounds, 1, peers="any")
-    return read_own(folder / "client.toml")
+def settings_of(folder: Path, epsilon: float, delta: float, rounds: int) -> ClientSettings:
+    write_settings(folder, Party("client", epsilon, delta, threshold=1), rounds, peers="any")
+    return read_settings(folder / "client.toml")
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 7])
@@ -244,16 +246,17 @@ def own_of(folder: Path, epsilon: float, delta: float, rounds: int) -> Own:
 def test_as_many_rounds_fit_as_the_file_says_and_no_more(
     tmp_path: Path, epsilon: float, delta: float, rounds: int
 ) -> None:
-    own = own_of(tmp_path, epsilon, delta, rounds)
-    assert own.round_epsilon > 0
-    mu = mu_of(*own.round_budget)  # the most that terms may cost
-    charge = Charge(mu, 1e-50, *own.round_budget)
+    settings = settings_of(tmp_path, epsilon, delta, rounds)
+    budget = (settings.round_party.epsilon, settings.round_party.delta)
+    assert budget[0] > 0
+    mu = mu_of(*budget)  # the most that terms may cost
+    charge = Charge(mu, 1e-50, *budget)
     assert kept_within([mu] * rounds, epsilon, delta)
-    with own.open_ledger() as ledger:
+    with settings.open_ledger() as ledger:
         for number in range(rounds):
-            assert own.is_ready(ledger)
+            assert settings.is_ready(ledger)
             ledger.reserve(bytes([number] * 32), "round", charge, ledger.unit, {})
-        assert not own.is_ready(ledger)
+        assert not settings.is_ready(ledger)
         with pytest.raises(OverspendError):
             ledger.reserve(bytes([255] * 32), "one more", charge, ledger.unit, {})
         ledger.verify()
@@ -264,8 +267,9 @@ def test_as_many_rounds_fit_as_the_file_says_and_no_more(
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-5), (8.0, 1e-6), (1e4, 1e-5), (0.1, 1e-9)])
 def test_very_many_rounds_compose_to_the_budget(epsilon: float, delta: float, rounds: int) -> None:
     identity = Ed25519PrivateKey.generate()
-    own = Own("client", identity, Path("no.ledger"), epsilon, delta, rounds, 1, None)
-    whole = mu_of(*own.round_budget) * math.sqrt(rounds)
+    party = Party("client", epsilon, delta, threshold=1)
+    share = ClientSettings(party, identity, Path("no.ledger"), rounds=rounds, peers=None).round_party
+    whole = mu_of(share.epsilon, share.delta) * math.sqrt(rounds)
     assert kept_within([whole], epsilon, delta)
     assert whole > 0.999 * mu_of(epsilon, delta)
 
@@ -275,25 +279,25 @@ def test_very_many_rounds_compose_to_the_budget(epsilon: float, delta: float, ro
     [(1.0, 1e-3, 30_000), (1e-3, 1e-3, 7), (0.1, 0.01, 1000), (1.0, 0.3, 5), (1e-12, 1e-6, 2)],
 )
 def test_a_round_always_has_a_budget(tmp_path: Path, epsilon: float, delta: float, rounds: int) -> None:
-    assert own_of(tmp_path, epsilon, delta, rounds).round_epsilon > 0
+    assert settings_of(tmp_path, epsilon, delta, rounds).round_party.epsilon > 0
 
 
 def test_an_infinite_budget(tmp_path: Path) -> None:
-    own = own_of(tmp_path, math.inf, 1e-5, 3)
-    assert own.round_epsilon == own.round_mu == math.inf
-    with own.open_ledger() as ledger:
-        assert own.is_ready(ledger)
+    settings = settings_of(tmp_path, math.inf, 1e-5, 3)
+    assert settings.round_party.epsilon == settings.round_mu == math.inf
+    with settings.open_ledger() as ledger:
+        assert settings.is_ready(ledger)
 
 
 def test_the_budget_of_the_file_holds_whatever_the_ledger_allows(tmp_path: Path) -> None:
-    own = own_of(tmp_path, 1.0, 1e-5, 2)
-    with Ledger.open(own.ledger) as ledger:
+    settings = settings_of(tmp_path, 1.0, 1e-5, 2)
+    with Ledger.open(settings.ledger) as ledger:
         ledger.set_limit(50.0, 1e-5)
     try:
-        with own.open_ledger() as ledger:
+        with settings.open_ledger() as ledger:
             for number in range(2):
-                ledger.reserve(bytes([number] * 32), "round", Charge(own.round_mu, 0.0, 0.0, 0.0), ledger.unit, {})
-            ready = own.is_ready(ledger)
+                ledger.reserve(bytes([number] * 32), "round", Charge(settings.round_mu, 0.0, 0.0, 0.0), ledger.unit, {})
+            ready = settings.is_ready(ledger)
     except TpmdpError:
         return  # as good: such a ledger is refused
     assert not ready
@@ -304,7 +308,7 @@ def test_the_budget_of_the_file_holds_whatever_the_ledger_allows(tmp_path: Path)
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    line = write_own(tmp_path, "client", 1.0, 1e-5, 3, 2)
+    line = write_settings(tmp_path, Party("client", 1.0, 1e-5, threshold=2), 3)
     server = public_text(Ed25519PrivateKey.generate())
     (tmp_path / "peers.toml").write_text(f'{line}\nserver = "{server}"\n')
     return tmp_path
@@ -317,12 +321,13 @@ def edit(folder: Path, old: str, new: str) -> None:
 
 
 def test_a_good_file(folder: Path) -> None:
-    own = read_own(folder / "client.toml")
-    assert (own.name, own.epsilon, own.delta, own.rounds, own.threshold) == ("client", 1.0, 1e-5, 3, 2)
-    assert own.peers is not None
-    assert own.peers["client"] == own.public_key
-    assert set(own.peers) == {"client", "server"}
-    assert repr(own) == "Own(client)"
+    settings = read_settings(folder / "client.toml")
+    assert settings.party == Party("client", 1.0, 1e-5, public_key=settings.public_key, threshold=2)
+    assert (settings.name, settings.rounds, settings.threshold) == ("client", 3, 2)
+    assert settings.peers is not None
+    assert settings.peers["client"] == settings.public_key
+    assert set(settings.peers) == {"client", "server"}
+    assert repr(settings) == "ClientSettings(client)"
     for name in ("client.key", "client.ledger"):
         assert (folder / name).stat().st_mode & 0o077 == 0
 
@@ -331,32 +336,32 @@ def test_a_good_file(folder: Path) -> None:
 def test_missing_files(folder: Path, name: str) -> None:
     (folder / name).unlink()
     with pytest.raises(FileError, match="does not exist"):
-        read_own(folder / "client.toml")
+        read_settings(folder / "client.toml")
 
 
 def test_a_missing_ledger(folder: Path) -> None:
-    own = read_own(folder / "client.toml")
+    settings = read_settings(folder / "client.toml")
     (folder / "client.ledger").unlink()
     with pytest.raises(FileError, match="does not exist"):
-        own.open_ledger()
+        settings.open_ledger()
 
 
 @pytest.mark.skipif(os.name != "posix", reason="modes are of POSIX")
 def test_files_that_others_can_read(folder: Path) -> None:
-    own = read_own(folder / "client.toml")
+    settings = read_settings(folder / "client.toml")
     (folder / "client.ledger").chmod(0o644)
     with pytest.raises(FileError, match="open to others"):
-        own.open_ledger()
+        settings.open_ledger()
     (folder / "client.key").chmod(0o640)
     with pytest.raises(FileError, match="read by others"):
-        read_own(folder / "client.toml")
+        read_settings(folder / "client.toml")
 
 
 def test_the_ledger_of_somebody_else(folder: Path) -> None:
     (folder / "client.ledger").unlink()
     Ledger.create(folder / "client.ledger", "other", 1.0, 1e-5, "party").close()
     with pytest.raises(FileError, match="is the ledger of other"):
-        read_own(folder / "client.toml").open_ledger()
+        read_settings(folder / "client.toml").open_ledger()
 
 
 @pytest.mark.parametrize(
@@ -388,30 +393,30 @@ def test_the_ledger_of_somebody_else(folder: Path) -> None:
 def test_bad_values(folder: Path, old: str, new: str, reason: str) -> None:
     edit(folder, old, new)
     with pytest.raises(InputError, match=reason):
-        read_own(folder / "client.toml")
+        read_settings(folder / "client.toml")
 
 
 @pytest.mark.parametrize("text", ["name = ", "\0", "a = 1\na = 2", "[" * 3000, "name = inf inf"])
 def test_files_that_are_no_toml(folder: Path, text: str) -> None:
     (folder / "client.toml").write_text(text)
     with pytest.raises(FileError, match="is not TOML"):
-        read_own(folder / "client.toml")
+        read_settings(folder / "client.toml")
     (folder / "client.toml").write_bytes(b"name = \xff")
     with pytest.raises(FileError, match="is not TOML"):
-        read_own(folder / "client.toml")
+        read_settings(folder / "client.toml")
 
 
 def test_infinity_in_toml(folder: Path) -> None:
     edit(folder, "epsilon = 1.0", "epsilon = inf")
-    assert read_own(folder / "client.toml").round_epsilon == math.inf
+    assert read_settings(folder / "client.toml").round_party.epsilon == math.inf
 
 
 def test_folders_and_huge_files_are_no_settings(folder: Path) -> None:
     with pytest.raises(FileError, match="is a folder"):
-        read_own(folder)
+        read_settings(folder)
     (folder / "big.toml").write_bytes(b"#" * ((1 << 20) + 1))
     with pytest.raises(FileError, match="bytes"):
-        read_own(folder / "big.toml")
+        read_settings(folder / "big.toml")
 
 
 @pytest.mark.parametrize("line", ['x = "ed25519:"', "x = 1", 'x = "ed25519:AAAA"', 'x = "rsa:AAAA"', "[x]\ny = 1"])
@@ -435,5 +440,5 @@ def test_nothing_is_replaced(folder: Path) -> None:
     for gone in ("client.toml", "client.key"):
         (folder / gone).unlink()
         with pytest.raises(FileError, match="exists already"):
-            write_own(folder, "client", 1.0, 1e-5, 3, 2)
+            write_settings(folder, Party("client", 1.0, 1e-5, threshold=2), 3)
         assert not (folder / gone).exists()

@@ -89,15 +89,18 @@ def past(tmp_path: Path) -> Iterator[Past]:
 
 def _make_clients(folder: Path) -> None:
     """Keys, ledgers and settings; nobody knows the stranger, who takes anybody."""
-    from tpmdp.flower.client_settings import write_own
+    from tpmdp.flower.client_settings import write_settings
+    from tpmdp.spec import Party
 
     folder.mkdir(mode=0o700)
     server = Ed25519PrivateKey.generate()
     write_key(folder / "server.key", server)
     peers = [f'server = "{public_text(server)}"']
-    peers += [write_own(folder, name, epsilon, 1e-5, ROUNDS, threshold=2) for name, epsilon in EPSILONS.items()]
+    peers += [
+        write_settings(folder, Party(name, epsilon, 1e-5, threshold=2), ROUNDS) for name, epsilon in EPSILONS.items()
+    ]
     (folder / "peers.toml").write_text("\n".join(peers) + "\n")
-    write_own(folder, "stranger", 1.0, 1e-5, ROUNDS, threshold=1, peers="any")
+    write_settings(folder, Party("stranger", 1.0, 1e-5, threshold=1), ROUNDS, peers="any")
 
 
 def _config(settings: Path, name: str) -> dict[str, Scalar]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_commands import refused, tpmdp
-from tpmdp.flower import read_own, read_peers
+from tpmdp.flower import read_peers, read_settings
 from tpmdp.study.identity import read_key
 
 GOOD = ("--epsilon", "4", "--delta", "1e-5", "--rounds", "20", "--threshold", "2")
@@ -18,15 +18,15 @@ def test_a_client_and_a_server_are_made_and_know_each_other(tmp_path: Path) -> N
     lines = [tpmdp("flower", "server", folder=tmp_path), tpmdp("flower", "client", "lab", *GOOD, folder=tmp_path)]
     (tmp_path / "peers.toml").write_text("".join(done.stdout for done in lines))
     assert 'tpmdp-party="' in lines[1].stderr
-    own = read_own(tmp_path / "lab.toml")
+    client = read_settings(tmp_path / "lab.toml")
     server = read_key(tmp_path / "server.key").public_key().public_bytes_raw()
-    assert own.peers == read_peers(tmp_path / "peers.toml") == {"server": server, "lab": own.public_key}
+    assert client.peers == read_peers(tmp_path / "peers.toml") == {"server": server, "lab": client.public_key}
     for name in ("lab.key", "lab.ledger", "server.key"):
         assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600
     told = tpmdp("flower", "check", "lab.toml", folder=tmp_path).stdout
     assert "epsilon 4 at delta 1e-05 over 20 rounds" in told
     assert "there is room for more rounds" in told
-    with own.open_ledger() as ledger:
+    with client.open_ledger() as ledger:
         assert (ledger.unit, ledger.spent().limit_epsilon) == ("party", 4.0)
 
 

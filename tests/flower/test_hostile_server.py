@@ -34,6 +34,7 @@ from tests.flower.world import (
 from tpmdp.protocol.messages import EVERYONE, Kind, encode
 from tpmdp.protocol.messages import Message as Signed
 from tpmdp.protocol.terms import Terms
+from tpmdp.spec import Party
 
 UPDATES = [[0.5, 0.25, -0.5], [-0.25, 0.125, 0.5], [0.125, 0.5, 0.25]]
 DATA = (SUBMIT, REVEAL, RESULT, 3)  # kinds that depend on data, or on what hides it
@@ -212,7 +213,7 @@ def test_clients_that_are_invented(world: World, server: Hostile) -> None:
     ghost = Ed25519PrivateKey.generate().public_key().public_bytes_raw()
     clients = server.clients()
     for name in ("client-2", "ghost"):
-        invented = type(clients[0])(name, ghost, 50.0, 1e-5, 1)
+        invented = Party(name, 50.0, 1e-5, public_key=ghost, threshold=1)
         terms = server.training.terms("session", 1, server.public, [*clients[:2], invented])
         reply = server.ask(0, terms=terms)
         assert kinds(reply) == []

@@ -94,7 +94,7 @@ def test_an_app_of_the_old_kind_is_guarded_too(world: World) -> None:
 
         get_properties = get_parameters
 
-    app = ClientApp(client_fn=lambda _: Old().to_client(), mods=[private_mod(world.party)])
+    app = ClientApp(client_fn=lambda _: Old().to_client(), mods=[private_mod(world.settings_of)])
     grid = LocalGrid(app, 1)
     for kind in ("train", "evaluate", "query"):
         assert grid.deliver(0, plain(kind)).error.code == 403
@@ -155,7 +155,7 @@ def test_replies_have_nothing_of_the_app_and_the_files(tmp_path: Path, tolerate:
     for number in range(3):
         secret += [value for (_, name), value in world.private(number).items() if name.startswith(("key", "vector"))]
         secret.append((world.folder / f"client-{number}.key").read_bytes().splitlines()[1])
-        secret.append(world.own(number).identity.private_bytes_raw())
+        secret.append(world.settings(number).identity.private_bytes_raw())
         secret += [struct.pack("<d", line.mu) for line in world.lines(number) if line.mu]
         secret += [str(world.examples[number]).encode(), struct.pack("<q", world.examples[number])]
     assert len(secret) > 20
@@ -468,7 +468,7 @@ def test_a_model_of_another_size_than_the_terms(world: World, server: Hostile, m
 
 def make_like(world: World) -> World:
     """The same clients with a model of three entries."""
-    return World(world.folder, [np.zeros(3)] * world.count, world.examples, world.server, world.party)
+    return World(world.folder, [np.zeros(3)] * world.count, world.examples, world.server, world.settings_of)
 
 
 # Fuzzing -------------------------------------------------------------------------------------------------------------

@@ -10,16 +10,17 @@ import mpmath
 import numpy as np
 import pytest
 
-from tpmdp.flower.client_settings import Own
-from tpmdp.flower.rounds import Ask, Client, Training, published
+from tpmdp.flower.client_settings import ClientSettings
+from tpmdp.flower.rounds import Ask, Training, published
 from tpmdp.flower.update import diameter
 from tpmdp.planning.grid_plan import plan_on_grid
 from tpmdp.protocol.terms import Terms
+from tpmdp.spec import Party
 
 
-def clients_of(epsilons: list[float], threshold: int = 1) -> list[Client]:
+def clients_of(epsilons: list[float], threshold: int = 1) -> list[Party]:
     return [
-        Client(f"c{place}", bytes(31) + bytes([place + 1]), epsilon, 1e-5, threshold)
+        Party(f"c{place}", epsilon, 1e-5, public_key=bytes(31) + bytes([place + 1]), threshold=threshold)
         for place, epsilon in enumerate(epsilons)
     ]
 
@@ -88,7 +89,7 @@ def test_an_ask_knows_its_own_text_only() -> None:
     assert Ask.parse(ask.text()) == ask
     assert diameter(ask.clip, 0.25) >= 0.25
     for wrong in ("", "{}", "[]", ask.text() + " ", ask.text().replace('"round":3', '"round":3.0')):
-        with pytest.raises(ValueError, match="no round of training"):
+        with pytest.raises(ValueError, match="not a round of training"):
             Ask.parse(wrong)
 
 
@@ -98,5 +99,5 @@ def test_settings_show_no_key() -> None:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     key = Ed25519PrivateKey.generate()
-    own = Own("lab", key, Path("x.ledger"), 1.0, 1e-5, 3, 1, None)
-    assert key.private_bytes_raw().hex() not in repr(own) + str(vars(own.client()))
+    settings = ClientSettings(Party("lab", 1.0, 1e-5, threshold=1), key, Path("x.ledger"), rounds=3, peers=None)
+    assert key.private_bytes_raw().hex() not in repr(settings) + str(vars(settings.round_party))

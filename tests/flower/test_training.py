@@ -31,12 +31,12 @@ from tests.flower.world import (
     record_of_arrays,
 )
 from tpmdp.errors import DeadlineError, InputError
-from tpmdp.flower import Budget, PrivateStrategy, read_peers
+from tpmdp.flower import PrivateStrategy, read_peers
 from tpmdp.flower.wire import pack
 from tpmdp.protocol.messages import Kind, encode
 from tpmdp.protocol.messages import Message as Protocol
 
-FREE = Budget(math.inf, 1e-5)
+FREE = (math.inf, 1e-5)
 
 
 class Spied(PrivateStrategy):
@@ -51,7 +51,8 @@ class Spied(PrivateStrategy):
         return self
 
     def _apply(self, *given: Any, **named: Any) -> ArrayRecord:
-        terms, lead, total = given[0].terms, given[0].lead, given[2]
+        terms, lead, outcome = given[0].terms, given[0].lead, given[1]
+        total = terms.grid.decode(outcome.sums[0])
         session, word = terms.session.hex(), terms.grid.word
         found = {}
         for party in sorted(lead.members - {0}):
@@ -62,7 +63,7 @@ class Spied(PrivateStrategy):
         for vector in [*found.values(), lead._vector]:  # the server may have to add noise, too
             exact = [(one + int(other)) % (1 << word) for one, other in zip(exact, vector.tolist(), strict=True)]
         centred = [value - (1 << word) if value >= 1 << (word - 1) else value for value in exact]
-        assert lead.result.tolist() == centred
+        assert outcome.sums[0].tolist() == centred
         assert (total / terms.grid.step).tolist() == centred
         self.sums.append(total)
         self.sessions_seen.append(session)
@@ -119,7 +120,7 @@ def test_few_examples_count_as_one_client(tmp_path: Path) -> None:
 
 
 def test_balanced_weights_divide_by_what_counts(tmp_path: Path) -> None:
-    budgets = [Budget(0.5, 1e-5), Budget(8.0, 1e-5), Budget(8.0, 1e-5)]
+    budgets = [(0.5, 1e-5), (8.0, 1e-5), (8.0, 1e-5)]
     noise = {}
     for weighting in ("equal", "balanced"):
         world = make_world(tmp_path / weighting, 3, budgets, rounds=1, updates=MOVES[:3])
@@ -680,7 +681,7 @@ def test_who_sends_others_what_breaks_the_protocol_is_left_out_and_nobody_else(t
             fields(reply)["outbox"] = pack([*(one.data for one in outbox(reply)), *more])
         return reply
 
-    identity = world.own(0).identity
+    identity = world.settings(0).identity
     world.grid.deliver = bad  # type: ignore[method-assign]
     strategy = spied(world, tolerate=1)
     any_grid: Any = world.grid
@@ -733,8 +734,8 @@ def test_clients_without_budget_from_the_start(tmp_path: Path) -> None:
     assert all(len(world.charged(number)) == 1 for number in range(2))
 
 
-@pytest.mark.parametrize("budget", [Budget(1e-3, 1e-9), Budget(500.0, 1e-5), Budget(1.0, 1e-2)])
-def test_small_and_large_budgets(tmp_path: Path, budget: Budget) -> None:
+@pytest.mark.parametrize("budget", [(1e-3, 1e-9), (500.0, 1e-5), (1.0, 1e-2)])
+def test_small_and_large_budgets(tmp_path: Path, budget: tuple[float, float]) -> None:
     world = make_world(tmp_path, 2, budget, rounds=2)
     strategy = spied(world)
     world.start(strategy, rounds=3)

@@ -23,8 +23,9 @@ from flwr.serverapp.strategy import Result
 from numpy.typing import NDArray
 
 from tests.flower.local_grid import LocalGrid, fields
-from tpmdp.flower import Budget, Own, PrivateStrategy, private_mod, simulated_clients
+from tpmdp.flower import ClientSettings, PrivateStrategy, private_mod, simulated_clients
 from tpmdp.ledger import Ledger
+from tpmdp.spec import Party
 
 AGREE, KEYS, PAD, SUBMIT, RESULT, RECEIPT, GROUP, OPEN, REVEAL = range(1, 10)
 SAID = "a patient of ward 7"  # an app may say this; nobody else may hear it
@@ -33,6 +34,7 @@ KNOWN_FIELDS = {"version", "outbox", "problem", "refused", "ready", "name", "key
 FRAME = struct.Struct(">QI")
 HEADER = struct.Struct(">4sBIII32s32sQ")
 Arrays = dict[str, NDArray[Any]]
+Budget = tuple[float, float]  # epsilon and delta
 Hook = Callable[[int, Message, RecordDict], RecordDict]
 
 
@@ -109,7 +111,7 @@ class World:
     updates: list[NDArray[np.float64]]
     examples: list[int]
     server: Ed25519PrivateKey
-    party: Callable[[Context], Own]
+    settings_of: Callable[[Context], ClientSettings]
     hook: Hook | None = None
     trained: list[tuple[int, int]] = field(default_factory=list)  # client, and the round its app was told
     evaluate: bool = False
@@ -122,7 +124,7 @@ class World:
         return len(self.updates)
 
     def _app(self) -> ClientApp:
-        app = ClientApp(mods=[private_mod(self.party, evaluate=self.evaluate)])
+        app = ClientApp(mods=[private_mod(self.settings_of, evaluate=self.evaluate)])
 
         @app.train()
         def train(message: Message, context: Context) -> Message:
@@ -167,8 +169,8 @@ class World:
             content = self.hook(number, message, content)
         return Message(content, reply_to=message)
 
-    def own(self, number: int) -> Own:
-        return self.party(self.grid.contexts[100 + number])
+    def settings(self, number: int) -> ClientSettings:
+        return self.settings_of(self.grid.contexts[100 + number])
 
     def strategy(self, strategy: Any = None, **given: Any) -> PrivateStrategy:
         settings: dict[str, Any] = {"name": "test", "clip": 1.0, "clients_least": 1, "patience_s": 0.01}
@@ -233,8 +235,8 @@ class World:
             assert not kept & set(self.settled(number))  # noise is erased when it is of no use any more
             with Ledger.open(self.folder / f"client-{number}.ledger") as ledger:
                 ledger.verify()
-            own = self.own(number)
-            assert kept_within([line.mu for line in self.lines(number)], own.epsilon, own.delta)
+            party = self.settings(number).party
+            assert kept_within([line.mu for line in self.lines(number)], party.epsilon, party.delta)
         check_replies(self)
 
 
@@ -261,7 +263,7 @@ def arrays_of(record: ArrayRecord) -> Arrays:
 def make_world(
     folder: Path,
     count: int,
-    budget: Budget | Sequence[Budget] = Budget(1.0, 1e-5),  # noqa: B008 - frozen
+    budget: Budget | Sequence[Budget] = (1.0, 1e-5),
     rounds: int = 4,
     threshold: int = 1,
     dimension: int = 3,
@@ -269,10 +271,14 @@ def make_world(
     examples: Sequence[int] | None = None,
     evaluate: bool = False,
 ) -> World:
-    """Clients, the same or of one budget each."""
+    """Clients with one budget for all, or one per client."""
     server = Ed25519PrivateKey.generate()
-    budgets = [budget] * count if isinstance(budget, Budget) else list(budget)
-    party = simulated_clients(folder / "clients", budgets, rounds, threshold, server)
+    budgets = np.broadcast_to(np.array(budget), (count, 2)).tolist()
+    parties = [
+        Party(f"client-{number}", epsilon, delta, threshold=threshold)
+        for number, (epsilon, delta) in enumerate(budgets)
+    ]
+    settings_of = simulated_clients(folder / "clients", parties, rounds, server=server)
     random = np.random.default_rng(7)
     moves = [random.normal(size=dimension) for _ in range(count)] if updates is None else updates
     return World(
@@ -280,7 +286,7 @@ def make_world(
         [np.array(move, dtype=np.float64) for move in moves],
         [10 + number for number in range(count)] if examples is None else list(examples),
         server,
-        party,
+        settings_of,
         evaluate=evaluate,
     )
 

@@ -18,12 +18,13 @@ from tpmdp.engines.mpyc.job import MpycJob
 from tpmdp.engines.mpyc.record import Hello
 from tpmdp.engines.relay.wire import join_frames
 from tpmdp.experiments.jobs import Job as Piece
-from tpmdp.flower.rounds import Client, Training
+from tpmdp.flower.rounds import Training
 from tpmdp.ledger.entry import entry_hash, origin_hash
 from tpmdp.planning.plan_file import plan_document
 from tpmdp.protocol.channel import seal
 from tpmdp.protocol.masks import expand, mask_key
 from tpmdp.protocol.messages import EVERYONE, Kind, Message, digest_of, encode
+from tpmdp.spec import Party
 from tpmdp.study.identity import public_key_text
 
 HERE = Path(__file__).parent
@@ -105,7 +106,7 @@ def of_ledgers() -> dict[str, str]:
 
 def of_training() -> dict[str, str]:
     clients = [
-        Client(name, hashlib.sha256(name.encode()).digest(), epsilon, 1e-5, 1)
+        Party(name, epsilon, 1e-5, public_key=hashlib.sha256(name.encode()).digest(), threshold=1)
         for name, epsilon in (("a", 1.0), ("b", 4.0), ("c", 16.0))
     ]
     seen = {}

@@ -1,4 +1,4 @@
-"""`tpmdp flower`: what a client of a private training on Flower needs."""
+"""`tpmdp flower`: the files of clients and server of a private training on Flower."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ def client(name: str, epsilon: float, delta: float, rounds: int, threshold: int,
 
     Example: tpmdp flower client hospital --epsilon 4 --delta 1e-5 --rounds 20 --threshold 2
     """
-    from tpmdp.flower.client_settings import NODE_KEY, write_own
+    from tpmdp.flower.client_settings import NODE_KEY, write_settings
+    from tpmdp.spec import Party
 
-    line = write_own(folder, name, epsilon, delta, rounds, threshold, peers)
+    line = write_settings(folder, Party(name, epsilon, delta, threshold=threshold), rounds, peers=peers)
     path = (folder / f"{name}.toml").resolve()
     click.echo(f"wrote {path}, a key and a ledger; keep them to yourself. Start your SuperNode with", err=True)
     click.echo(f"  --node-config '{NODE_KEY}=\"{path}\"'", err=True)
@@ -48,18 +49,21 @@ def check(settings: Path) -> None:
 
     Example: tpmdp flower check hospital.toml
     """
-    from tpmdp.flower.client_settings import read_own
+    from tpmdp.flower.client_settings import read_settings
     from tpmdp.ledger import rounded_down, rounded_up
 
-    own = read_own(settings)
-    with own.open_ledger() as ledger:
+    client = read_settings(settings)
+    with client.open_ledger() as ledger:
         spent = ledger.spent()
-        ready = own.is_ready(ledger)
-    who = "anybody the server names" if own.peers is None else f"known peers only ({len(own.peers)})"
-    click.echo(f"{own.name}: epsilon {own.epsilon:g} at delta {own.delta:g} over {own.rounds} rounds, with {who}")
+        ready = client.is_ready(ledger)
+    party, peers = client.party, client.peers
+    who = "anybody the server names" if peers is None else f"known peers only ({len(peers)})"
     click.echo(
-        f"a round costs at most epsilon {rounded_up(own.round_epsilon)} on its own; "
-        f"{own.threshold} may collude, the server among them"
+        f"{party.name}: epsilon {party.epsilon:g} at delta {party.delta:g} over {client.rounds} rounds, with {who}"
+    )
+    click.echo(
+        f"a round costs at most epsilon {rounded_up(client.round_party.epsilon)} on its own; "
+        f"{party.threshold} may collude, the server among them"
     )
     left = "there is room for more rounds" if ready else "there is no room for a further round"
     click.echo(f"spent so far: epsilon {rounded_up(spent.epsilon)}; left: {rounded_down(spent.left)}; {left}")

@@ -1,7 +1,7 @@
 """Federated learning on Flower with personal budgets and a collusion threshold: `pip install 'tpmdp[flower]'`.
 
 Client: `ClientApp(mods=[private_mod()])`. Server: `PrivateStrategy(...).start(grid, arrays, num_rounds)`.
-docs/flower.md goes from a plain Flower app to a private one.
+docs/flower.md shows how a plain Flower app becomes a private one.
 """
 
 from __future__ import annotations
@@ -13,21 +13,19 @@ from tpmdp.errors import MissingDependencyError
 if find_spec("flwr") is None:
     raise MissingDependencyError("flwr", "flower", "to train on Flower")
 
-from tpmdp.flower.client_settings import Own, read_own, read_peers
+from tpmdp.flower.client_settings import ClientSettings, read_peers, read_settings
 from tpmdp.flower.mod import private_mod
-from tpmdp.flower.rounds import Client, Training
-from tpmdp.flower.simulated import Budget, simulated_clients
+from tpmdp.flower.rounds import Training
+from tpmdp.flower.simulated import simulated_clients
 from tpmdp.flower.strategy import PrivateStrategy, RoundReport
 
 __all__ = [
-    "Budget",
-    "Client",
-    "Own",
+    "ClientSettings",
     "PrivateStrategy",
     "RoundReport",
     "Training",
     "private_mod",
-    "read_own",
     "read_peers",
+    "read_settings",
     "simulated_clients",
 ]

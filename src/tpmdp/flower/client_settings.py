@@ -1,14 +1,14 @@
-"""A client's own side: who it is, its budget, its ledger, and whom it is willing to train with.
+"""The settings of a client: its name, budget and ledger, and the parties that it trains with.
 
-All of this comes from a file of the client's own, never from the server:
+They come from a file of the client, never from the server:
 
     name = "hospital"
     key = "hospital.key"          # these three are made by: tpmdp flower client hospital ...
     ledger = "hospital.ledger"    # for this training, by party
     epsilon = 4.0                 # for all rounds together
     delta = 1e-5
-    rounds = 20                   # the budget is spread evenly over so many
-    threshold = 2                 # so many may collude, the server among them
+    rounds = 20                   # over which the budget is spread evenly
+    threshold = 2                 # how many may collude, the server among them
     peers = "peers.toml"          # names and public keys of the server and all clients; or "any"
 """
 
@@ -19,7 +19,7 @@ import math
 import os
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -31,12 +31,13 @@ from tpmdp._util import fields as read
 from tpmdp._util.budget_rules import EPSILON_MIN
 from tpmdp._util.files import check_output, readable, replacing
 from tpmdp.errors import FileError, InputError
-from tpmdp.flower.rounds import SERVER, Ask, Client, published
+from tpmdp.flower.rounds import SERVER, Ask, published
 from tpmdp.flower.update import bound, diameter
 from tpmdp.gaussian.calibration import calibrate, mu_at
 from tpmdp.gaussian.composition import epsilon_of
 from tpmdp.ledger import Charge, Ledger, OverspendError
 from tpmdp.protocol.terms import Terms
+from tpmdp.spec import Party
 from tpmdp.study.identity import check_name, parse_public, public_text, read_key, write_key
 
 ANY: Final = "any"
@@ -49,59 +50,67 @@ _REQUIRED: Final = ("name", "key", "ledger", "epsilon", "delta", "rounds", "thre
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Own:
-    """One client's own settings. `peers` are public keys by name; None takes whomever the server names."""
+class ClientSettings:
+    """The settings of a client. `party` has the budget for all rounds and the client's threshold.
 
-    name: str
+    `peers` are public keys by name; None accepts all parties that the server names.
+    """
+
+    party: Party
     identity: Ed25519PrivateKey
     ledger: Path
-    epsilon: float
-    delta: float
     rounds: int
-    threshold: int
     peers: Mapping[str, bytes] | None
 
     def __post_init__(self) -> None:
-        check_name("name", self.name)
-        if self.name == SERVER:
-            raise InputError("name", self.name, "is the server's", "choose another name")
-        read.whole("rounds", self.rounds, 1, ROUNDS_MAX)
-        read.whole("threshold", self.threshold, 1, ROUNDS_MAX)
-        for field in ("epsilon", "delta"):
-            object.__setattr__(self, field, read.number(field, getattr(self, field)))
-        if self.round_budget[0] < 2 * EPSILON_MIN:
-            rule = f"leaves a round less than any plan can have at epsilon {self.epsilon:g}"
+        party = self.party
+        check_name("name", party.name)
+        if party.name == SERVER:
+            raise InputError("name", party.name, "is the server's", "choose another name")
+        read.whole("rounds", self.rounds, 1, high=ROUNDS_MAX)
+        read.whole("threshold", party.threshold, 1, high=ROUNDS_MAX)
+        epsilon, delta = read.number("epsilon", party.epsilon), read.number("delta", party.delta)
+        key = self.identity.public_key().public_bytes_raw()
+        object.__setattr__(self, "party", replace(party, epsilon=epsilon, delta=delta, public_key=key))
+        if self.round_party.epsilon < 2 * EPSILON_MIN:
+            rule = f"leaves a round less than any plan can have at epsilon {epsilon:g}"
             raise InputError("rounds", self.rounds, rule, "take fewer rounds or a larger epsilon")
 
     def __repr__(self) -> str:
-        return f"Own({self.name})"
+        return f"ClientSettings({self.name})"
+
+    @property
+    def name(self) -> str:
+        """The client's name."""
+        return self.party.name
 
     @property
     def public_key(self) -> bytes:
-        """What others know this client by."""
+        """The key by which others know this client."""
         return self.identity.public_key().public_bytes_raw()
 
     @property
+    def threshold(self) -> int:
+        """How many may collude against this client, the server among them."""
+        assert self.party.threshold is not None
+        return self.party.threshold
+
+    @property
     def round_mu(self) -> float:
-        """What one round may cost: all of them together cost the whole budget, exactly composed."""
-        return _share(self.epsilon, self.delta, self.rounds)[0]
+        """What one round may cost: all rounds together cost the whole budget, exactly composed."""
+        return _share(self.party.epsilon, self.party.delta, self.rounds)[0]
 
     @property
-    def round_budget(self) -> tuple[float, float]:
-        """The same as epsilon and delta: at the client's delta, or at a smaller one where that leaves no epsilon."""
-        return _share(self.epsilon, self.delta, self.rounds)[1:]
+    def round_party(self) -> Party:
+        """What the server may know: the client with its budget for one round.
 
-    @property
-    def round_epsilon(self) -> float:
-        """The epsilon of a round."""
-        return self.round_budget[0]
-
-    def client(self) -> Client:
-        """What the server may know."""
-        return Client(self.name, self.public_key, *self.round_budget, self.threshold)
+        The budget is at the client's delta, or at a smaller one where that leaves no epsilon.
+        """
+        _, epsilon, delta = _share(self.party.epsilon, self.party.delta, self.rounds)
+        return replace(self.party, epsilon=epsilon, delta=delta)
 
     def open_ledger(self) -> Ledger:
-        """This client's ledger; its owner must be the client."""
+        """Open this client's ledger; its owner must be the client."""
         ledger = Ledger.open(self.ledger)
         if ledger.party != self.name:
             ledger.close()
@@ -110,12 +119,12 @@ class Own:
             ledger.close()
             raise FileError(self.ledger, "counts by record", "make one with tpmdp ledger create --unit party")
         limit = ledger.newest(1)[0]
-        if limit.limit_epsilon > self.epsilon or limit.limit_delta > self.delta:
+        if limit.limit_epsilon > self.party.epsilon or limit.limit_delta > self.party.delta:
             ledger.close()
-            problem = f"has a limit above the budget of {self.name}'s settings ({self.epsilon:g}, {self.delta:g})"
-            raise FileError(
-                self.ledger, problem, "lower it with tpmdp ledger limit, or use a ledger for this training only"
-            )
+            budget = f"({self.party.epsilon:g}, {self.party.delta:g})"
+            problem = f"has a limit above the budget of {self.name}'s settings {budget}"
+            remedy = "lower it with tpmdp ledger limit, or use a ledger for this training only"
+            raise FileError(self.ledger, problem, remedy)
         return ledger
 
     def is_ready(self, ledger: Ledger) -> bool:
@@ -123,13 +132,13 @@ class Own:
         if math.isinf(self.round_mu):
             return math.isinf(ledger.newest(1)[0].limit_epsilon)
         try:
-            ledger.check_room(os.urandom(32), "one more round", Charge(self.round_mu * _LESS, 0.0, 0.0, 0.0))
+            ledger.check_room(os.urandom(32), "one more round", Charge(self.round_mu * _LESS, 0.0, 0.0, delta=0.0))
         except OverspendError:
             return False
         return True
 
     def check(self, terms: Terms) -> tuple[int, Ask]:
-        """This client's place, and what is asked, if it may sign; refuses what its own settings do not allow."""
+        """The client's place in the terms, and what they ask. Refuses terms that these settings do not allow."""
         if self.public_key not in terms.roster:
             raise InputError("terms", "(roster)", f"do not list the key of {self.name}", "enrol again")
         index = terms.roster.index(self.public_key)
@@ -137,9 +146,9 @@ class Own:
         if name != self.name:
             raise InputError("terms", name, f"name {self.name} otherwise", remedy)
         epsilon, delta = float(spec.epsilon[index]), float(spec.delta[index])
-        most = self.round_budget
-        if epsilon > most[0] or delta > most[1]:
-            rule = f"is more than {self.name} allows in a round ({most[0]:g}, {most[1]:g})"
+        allowed = self.round_party
+        if epsilon > allowed.epsilon or delta > allowed.delta:
+            rule = f"is more than {self.name} allows in a round ({allowed.epsilon:g}, {allowed.delta:g})"
             raise InputError("budget", f"({epsilon:g}, {delta:g})", rule, remedy)
         colluders = int(np.broadcast_to(spec.threshold, (terms.count,))[index]) - terms.tolerate
         if colluders < self.threshold:
@@ -147,7 +156,7 @@ class Own:
             raise InputError("threshold", colluders, rule, "raise the threshold of the training")
         ask = Ask.parse(terms.query)
         if len(ask.weights) != terms.count:
-            raise InputError("weights", len(ask.weights), f"must be {terms.count}, one a party", remedy)
+            raise InputError("weights", len(ask.weights), f"must be {terms.count}, one per party", remedy)
         weight = ask.weights[index]
         if float(spec.sensitivity[index]) < diameter(ask.clip, weight):
             raise InputError("sensitivity", float(spec.sensitivity[index]), "is less than clipped updates have", remedy)
@@ -169,7 +178,7 @@ class Own:
 
 @lru_cache(maxsize=64)
 def _share(epsilon: float, delta: float, rounds: int) -> tuple[float, float, float]:
-    """A round's part of a budget: its mu, and that as epsilon and delta. Computed once: it takes milliseconds."""
+    """A round's share of a budget: its mu, and that as epsilon and delta. Cached: it takes milliseconds."""
     sigma = calibrate(epsilon, delta)
     if math.isinf(epsilon):
         return math.inf, math.inf, delta
@@ -179,64 +188,65 @@ def _share(epsilon: float, delta: float, rounds: int) -> tuple[float, float, flo
     return mu, share, delta
 
 
-def read_own(path: Path) -> Own:
-    """A client's settings from its file; paths in it are relative to its folder.
+def read_settings(path: Path) -> ClientSettings:
+    """Read a client's settings from its file; paths in it are relative to its folder.
 
-    >>> read_own(Path("no.toml"))
+    >>> read_settings(Path("no.toml"))
     Traceback (most recent call last):
         ...
     tpmdp.errors.FileError: no.toml does not exist: check the path
     """
     table, folder = _read(path), path.parent
-    read.check_keys(str(path), table, _REQUIRED, ())
+    read.check_keys(str(path), table, _REQUIRED, optional=())
     for field in ("key", "ledger", "peers"):
         read.title(field, table[field])
     peers = None if table["peers"] == ANY else read_peers(folder / table["peers"])
+    party = Party(table["name"], table["epsilon"], table["delta"], threshold=table["threshold"])
     identity = read_key(folder / table["key"])
-    fields = {field: table[field] for field in ("name", "epsilon", "delta", "rounds", "threshold")}
-    return Own(identity=identity, ledger=folder / table["ledger"], peers=peers, **fields)
+    return ClientSettings(party, identity, folder / table["ledger"], rounds=table["rounds"], peers=peers)
 
 
-def write_own(
-    folder: Path, name: str, epsilon: float, delta: float, rounds: int, threshold: int, peers: str = "peers.toml"
-) -> str:
-    """Make a client's key, ledger and settings in a folder; gives its line for the peers file. Replaces nothing.
+def write_settings(folder: Path, party: Party, rounds: int, peers: str = "peers.toml") -> str:
+    """Write a client's key, ledger and settings to a folder; gives its line for the peers file. Replaces nothing.
+
+    `party` has the budget for all rounds and a threshold.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     line = write_own(Path(folder), "hospital", 4.0, 1e-5, rounds=20, threshold=2, peers="any")
-    ...     own = read_own(Path(folder) / "hospital.toml")
-    >>> line[:19], own, round(own.round_epsilon, 4)
-    ('hospital = "ed25519', Own(hospital), 0.7526)
+    ...     party = Party("hospital", 4.0, 1e-5, threshold=2)
+    ...     line = write_settings(Path(folder), party, rounds=20, peers="any")
+    ...     settings = read_settings(Path(folder) / "hospital.toml")
+    >>> line[:19], settings, round(settings.round_party.epsilon, 4)
+    ('hospital = "ed25519', ClientSettings(hospital), 0.7526)
     """
-    identity = Ed25519PrivateKey.generate()
-    key, ledger, settings = (folder / f"{check_name('name', name)}.{kind}" for kind in ("key", "ledger", "toml"))
-    own = Own(name, identity, ledger, epsilon, delta, rounds, threshold, None)
+    identity, name = Ed25519PrivateKey.generate(), check_name("name", party.name)
+    key, ledger, path = (folder / f"{name}.{suffix}" for suffix in ("key", "ledger", "toml"))
+    party = ClientSettings(party, identity, ledger, rounds=rounds, peers=None).party  # checked
     read.title("peers", peers)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for path in (key, ledger, settings):
-        check_output(path)
-        if path.exists():
-            raise FileError(path, "exists already", "choose another name or folder")
+    for output in (key, ledger, path):
+        check_output(output)
+        if output.exists():
+            raise FileError(output, "exists already", "choose another name or folder")
     write_key(key, identity)
-    Ledger.create(ledger, name, own.epsilon, own.delta, "party").close()
+    Ledger.create(ledger, name, party.epsilon, delta=party.delta, unit="party").close()
     lines = [
         f'name = "{name}"',
         f'key = "{key.name}"',
         f'ledger = "{ledger.name}"',
-        f"epsilon = {own.epsilon!r}",
-        f"delta = {own.delta!r}",
+        f"epsilon = {party.epsilon!r}",
+        f"delta = {party.delta!r}",
         f"rounds = {rounds}",
-        f"threshold = {threshold}",
+        f"threshold = {party.threshold}",
         f"peers = {json.dumps(peers)}",
     ]
-    with replacing(settings) as temporary:
+    with replacing(path) as temporary:
         temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return f'{name} = "{public_text(identity)}"'
 
 
 def read_peers(path: Path) -> dict[str, bytes]:
-    """Public keys by name, as `tpmdp flower client` and `server` print them, one a line.
+    """Read public keys by name from the lines that `tpmdp flower client` and `tpmdp flower server` print.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -249,7 +259,7 @@ def read_peers(path: Path) -> dict[str, bytes]:
 
 @lru_cache(maxsize=8)
 def _peers_in(path: Path, changed: int) -> dict[str, bytes]:
-    """Read once as long as the file does not change: a client does so with every message."""
+    """Cached until the file changes: a client reads it with every message."""
     del changed
     table = _read(path)
     return {check_name("peer", name): parse_public(f"{name} in {path}", text) for name, text in table.items()}

@@ -1,8 +1,8 @@
-"""A round of training as a session: what is asked of everybody, and the terms that all of them sign.
+"""A round of training as a session: what is asked of everybody, and the terms that all parties sign.
 
-The server is the first party: infinite epsilon, no data, and the one that gets the sum. But the model that it makes of
-the sum goes to all clients, so noise is planned, checked and charged as if everybody received the sum (`published`).
-The server plans from the budgets that clients told it; a client checks all of it against its own (`own.check`).
+The server is the first party: infinite epsilon, no data, and the only receiver of the sum. But the model that it makes
+of the sum goes to all clients, so noise is planned, checked and charged as if everybody received the sum (`published`).
+The server plans with the budgets that clients have sent; a client checks the plan (`ClientSettings.check`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tpmdp.planning.grid_plan import plan_on_grid
 from tpmdp.planning.plan import needs
 from tpmdp.planning.weights import make_weights, shortened
 from tpmdp.protocol.terms import Terms
-from tpmdp.spec import Spec
+from tpmdp.spec import Party, Spec
 
 SERVER: Final = "server"
 KIND: Final = "model update"
@@ -32,19 +32,8 @@ _DELTA: Final = 1e-6  # of the server, whose epsilon is infinite
 
 
 @dataclass(frozen=True)
-class Client:
-    """What a client says of itself: its budget for one round is its own choice, and public."""
-
-    name: str
-    key: bytes
-    epsilon: float
-    delta: float
-    threshold: int
-
-
-@dataclass(frozen=True)
 class Ask:
-    """What is asked in a round, as all parties sign it. `examples` is the most examples that count, 0 for no counts."""
+    """What is asked in a round, as all parties sign it. `examples` is the most examples that count; 0: not counted."""
 
     training: str
     number: int
@@ -58,7 +47,7 @@ class Ask:
         return self.examples > 0
 
     def text(self) -> str:
-        """One text for equal asks.
+        """The canonical text: equal asks have the same.
 
         >>> ask = Ask("digits", 1, 1.0, 0, (0.0, 1.0))
         >>> Ask.parse(ask.text()) == ask
@@ -76,16 +65,17 @@ class Ask:
 
     @classmethod
     def parse(cls, text: str) -> Ask:
-        """From whoever wrote it; only the very text that `text` gives is accepted."""
+        """Read a text from outside; only a canonical one is accepted."""
+        wrong = InputError("query", text, "is not a round of training", "use a server with the same tpmdp")
         try:
             read = json.loads(text)
             weights = tuple(float.fromhex(weight) for weight in read["weights"])
             clip = float.fromhex(read["clip"])
-            ask = cls(str(read["training"]), int(read["round"]), clip, int(read["examples"]), weights)
+            ask = cls(str(read["training"]), int(read["round"]), clip, examples=int(read["examples"]), weights=weights)
         except (KeyError, TypeError, AttributeError, ValueError, OverflowError, RecursionError):
-            raise InputError("query", text, "is no round of training", "use a server with the same tpmdp") from None
+            raise wrong from None
         if ask.text() != text:
-            raise InputError("query", text, "is no round of training", "use a server with the same tpmdp")
+            raise wrong
         good = CLIP_MIN <= ask.clip <= CLIP_MAX and 0 <= ask.examples <= EXAMPLES_MAX
         if not good or not all(0 <= weight <= 1 for weight in weights):
             raise InputError("query", text, "has a clip, count or weight out of range", "change the training")
@@ -95,8 +85,8 @@ class Ask:
 def published(terms: Terms) -> Terms:
     """The same terms as if everybody received the sum: that is what budgets are checked and charged for.
 
-    >>> clients = [Client("a", bytes(31) + b"a", 1.0, 1e-5, 1), Client("b", bytes(31) + b"b", 2.0, 1e-5, 1)]
-    >>> terms = Training("digits", 1.0, 10).terms("digits / round 1", 1, bytes(32), clients)
+    >>> clients = [Party(name, 1.0, 1e-5, public_key=name.encode() * 32, threshold=1) for name in "ab"]
+    >>> terms = Training("digits", 1.0, 10).terms("digits / round 1", 1, bytes(32), clients=clients)
     >>> terms.spec.receiver_count, published(terms).spec.receiver_count
     (1, 3)
     """
@@ -105,7 +95,7 @@ def published(terms: Terms) -> Terms:
 
 @dataclass(frozen=True)
 class Training:
-    """What stays the same in all rounds."""
+    """What is the same in all rounds of a training."""
 
     name: str
     clip: float
@@ -118,14 +108,14 @@ class Training:
 
     @property
     def dimension(self) -> int:
-        """Of the sum: the entries of the model, and one for the number of examples if that counts."""
+        """The length of the sum: the entries of the model, and one for the number of examples if that counts."""
         return self.entries + (self.examples > 0)
 
-    def colluders(self, clients: Sequence[Client]) -> int:
+    def colluders(self, clients: Sequence[Party]) -> int:
         """How many may collude, the server among them: what is set, or the most that any client asks for."""
-        return max(client.threshold for client in clients) if self.threshold is None else self.threshold
+        return max(client.threshold or 1 for client in clients) if self.threshold is None else self.threshold
 
-    def spec(self, clients: Sequence[Client], weights: FloatArray) -> Spec:
+    def spec(self, clients: Sequence[Party], weights: FloatArray) -> Spec:
         """Budgets and sensitivities, the server first."""
         return Spec(
             epsilon=[math.inf, *(client.epsilon for client in clients)],
@@ -136,7 +126,7 @@ class Training:
             names=[SERVER, *(client.name for client in clients)],
         )
 
-    def weights_of(self, clients: Sequence[Client]) -> FloatArray:
+    def weights_of(self, clients: Sequence[Party]) -> FloatArray:
         """What each client's contribution is multiplied by."""
         count = len(clients)
         plain = self.spec(clients, np.ones(count))
@@ -145,21 +135,21 @@ class Training:
         typical = self.spread * self.clip / math.sqrt(self.entries)
         records = [0.0] + [1.0] * count
         given = self.weighting if isinstance(self.weighting, str) else [0.0, *self.weighting]
-        found = make_weights(plain, lambda: needs(plain), given, typical, records, width)
-        return np.asarray(shortened(found.each))[1:]
+        weights = make_weights(plain, lambda: needs(plain), given, spread=typical, records=records, width=width)
+        return np.asarray(shortened(weights.each))[1:]
 
-    def terms(self, label: str, number: int, server_key: bytes, clients: Sequence[Client]) -> Terms:
+    def terms(self, label: str, number: int, server_key: bytes, clients: Sequence[Party]) -> Terms:
         """The terms of a round among these clients.
 
-        >>> clients = [Client("a", bytes(31) + b"a", 1.0, 1e-5, 1), Client("b", bytes(31) + b"b", 2.0, 1e-5, 1)]
-        >>> terms = Training("digits", 1.0, 10).terms("digits / round 1", 1, bytes(32), clients)
+        >>> clients = [Party(name, 1.0, 1e-5, public_key=name.encode() * 32, threshold=1) for name in "ab"]
+        >>> terms = Training("digits", 1.0, 10).terms("digits / round 1", 1, bytes(32), clients=clients)
         >>> terms.lead, terms.grid.dimension
         (0, 10)
         """
         weights = self.weights_of(clients)
-        ask = Ask(self.name, number, self.clip, self.examples, (0.0, *weights.tolist()))
+        ask = Ask(self.name, number, self.clip, examples=self.examples, weights=(0.0, *weights.tolist()))
         bounds = np.array([0.0, *(bound(self.clip, weight, ask.counted) for weight in weights.tolist())])
-        made = plan_on_grid(self.spec(clients, weights), bounds, self.dimension)
-        roster = (server_key, *(client.key for client in clients))
-        public = Terms.of(label, made, bounds, roster, ask.text(), "computational", self.tolerate)
-        return replace(public, spec=made.asked.replace(receivers=[0]))
+        plan = plan_on_grid(self.spec(clients, weights), bounds, self.dimension)
+        roster = (server_key, *(client.public_key or b"" for client in clients))  # terms refuse an empty key
+        public = Terms.of(label, plan, bounds, roster=roster, query=ask.text(), tolerate=self.tolerate)
+        return replace(public, spec=plan.asked.replace(receivers=[0]))

@@ -3,50 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.app import Context
 
 from tpmdp.errors import InputError
-from tpmdp.flower.client_settings import Own, read_own, write_own
+from tpmdp.flower.client_settings import ClientSettings, read_settings, write_settings
+from tpmdp.spec import Party
 from tpmdp.study.identity import public_text
 
 
-@dataclass(frozen=True)
-class Budget:
-    """What a client of a simulation allows for all rounds together."""
-
-    epsilon: float
-    delta: float
-
-
 def simulated_clients(
-    folder: Path, budgets: Sequence[Budget], rounds: int, threshold: int, server: Ed25519PrivateKey
-) -> Callable[[Context], Own]:
-    """Make key, ledger and settings of every client in a folder; gives what `private_mod` takes as `party`.
+    folder: Path, parties: Sequence[Party], rounds: int, server: Ed25519PrivateKey
+) -> Callable[[Context], ClientSettings]:
+    """Write key, ledger and settings of every client to a folder; gives what `private_mod` takes.
 
-    A folder that has them already is used as it is, ledgers included.
+    Each party has its budget for all rounds and its threshold. A folder that has the files already is used as it is,
+    ledgers included.
 
     >>> import tempfile
+    >>> parties = [Party(f"client-{index}", 1.0, 1e-5, threshold=1) for index in range(2)]
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     clients = simulated_clients(Path(folder), [Budget(1.0, 1e-5)] * 2, 3, 1, Ed25519PrivateKey.generate())
+    ...     settings = simulated_clients(Path(folder), parties, rounds=3, server=Ed25519PrivateKey.generate())
     ...     sorted(path.name for path in Path(folder).iterdir())[:4]
     ['client-0.key', 'client-0.ledger', 'client-0.toml', 'client-1.key']
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    names = [f"client-{index}" for index in range(len(budgets))]
     if not (folder / "peers.toml").exists():
-        peers = [f'server = "{public_text(server)}"']
-        for name, budget in zip(names, budgets, strict=True):
-            peers.append(write_own(folder, name, budget.epsilon, budget.delta, rounds, threshold))
+        peers = [f'server = "{public_text(server)}"', *(write_settings(folder, party, rounds) for party in parties)]
         (folder / "peers.toml").write_text("\n".join(peers) + "\n")
+    names = [party.name for party in parties]
 
-    def party(context: Context) -> Own:
+    def settings_of(context: Context) -> ClientSettings:
         index = int(context.node_config["partition-id"])
         if not 0 <= index < len(names):
-            raise InputError("partition-id", index, f"must be less than {len(names)}", "give as many budgets as nodes")
-        return read_own(folder / f"{names[index]}.toml")
+            raise InputError("partition-id", index, f"must be less than {len(names)}", "give as many parties as nodes")
+        return read_settings(folder / f"{names[index]}.toml")
 
-    return party
+    return settings_of

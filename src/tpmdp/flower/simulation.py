@@ -1,25 +1,32 @@
-"""A Flower simulation as a process of its own, for the engine: one session after the other, a line for each.
+"""A Flower simulation as a child process of the engine: runs one session after the other, and reports a line for each.
 
-The key and the vector of a party lie in files that only its node reads: what a receiver gets, it writes there. The
-folder is private to whoever started us. `python -m tpmdp.flower.simulation FOLDER NODES`.
+The key and the vector of a party are in files that only its node reads; a receiver's node writes the sum there. Only
+the user that started the process can read the folder.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, Final, cast
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
 
 from tpmdp._util.child import private_output
 from tpmdp.engines.contract import stuck
-from tpmdp.errors import TpmdpError
+from tpmdp.errors import DeadlineError, TpmdpError, shown
+from tpmdp.flower.driver import SessionDriver
+from tpmdp.flower.nodes import Nodes
+from tpmdp.flower.replay import Memory, replay
+from tpmdp.flower.wire import Value, bytes_of, fields_of, pack, record_of, text_of, unpack
 from tpmdp.protocol.masks import word_type
 from tpmdp.protocol.messages import Kind, MessageError, decode
 from tpmdp.protocol.party import PartySession
@@ -27,18 +34,13 @@ from tpmdp.protocol.secrets import FreshSecrets, MappingStore, StoredSecrets
 from tpmdp.protocol.terms import Terms
 
 TERMS: Final = "terms.json"
-QUIET: Final = {
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-}
 _NODES_WAIT_S: Final = 0.05
-_PLACE: Final = re.compile("[0-9a-f]{16}")
+_START_S: Final = 600.0  # only ends a hang
+_NAME: Final = re.compile("[0-9a-f]{16}")
 
 
 def task_name(index: int, in_server: bool) -> str:
-    """The file with a party's key: one that the server app plays is no node's.
+    """The file with a party's key; a node does not find that of the party in the server app.
 
     >>> task_name(3, False), task_name(0, True)
     ('3.json', 'server.json')
@@ -46,124 +48,166 @@ def task_name(index: int, in_server: bool) -> str:
     return "server.json" if in_server else f"{index}.json"
 
 
-class _Seat:
-    """A party's files."""
+class _PartyFiles:
+    """The files of one party in one session."""
 
-    def __init__(self, folder: Path, place: str, index: int, in_server: bool = False) -> None:
-        if not _PLACE.fullmatch(place):
-            raise MessageError("a place that is none")
-        self.folder = folder / place
-        self.index = index
-        self._task = self.folder / task_name(index, in_server)
-
-    @property
-    def exists(self) -> bool:
-        return self._task.exists()
+    def __init__(self, folder: Path, name: str, index: int, in_server: bool = False) -> None:
+        if not _NAME.fullmatch(name):
+            raise MessageError("not the name of a session")
+        self._folder, self._index = folder / name, index
+        self._task = self._folder / task_name(index, in_server)
 
     def party(self, secrets: StoredSecrets) -> tuple[PartySession, Kind | None]:
-        """The party, and the kind of message before which it is to vanish, for tests."""
-        terms = Terms.parse((self.folder / TERMS).read_text())
+        """The party, and the kind of message before which it is to fail, for tests."""
+        terms = Terms.parse((self._folder / TERMS).read_text())
         task = json.loads(self._task.read_text())
         identity = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(task["key"]))
-        vector = np.fromfile(self.folder / f"{self.index}.vector", dtype=word_type(terms.grid.word))
+        vector = np.fromfile(self._folder / f"{self._index}.vector", dtype=word_type(terms.grid.word))
         lost = None if task["lost"] is None else Kind(task["lost"])
-        return PartySession(terms, self.index, identity, vector, secrets, secrets.last_attempt()), lost
+        attempt = secrets.last_attempt()
+        return PartySession(terms, self._index, identity, vector=vector, secrets=secrets, attempt=attempt), lost
 
     def finish(self, party: PartySession) -> None:
-        """Write down what the party got."""
+        """Write what the party got."""
         if party.result is not None:
-            party.result.astype("<i8").tofile(self.folder / f"{self.index}.sum")
+            party.result.astype("<i8").tofile(self._folder / f"{self._index}.sum")
         elif party.receipt:
-            (self.folder / f"{self.index}.receipt").touch()
+            (self._folder / f"{self._index}.receipt").touch()
 
 
 class LostError(RuntimeError):
-    """A node that is to fail, for tests."""
+    """Raised by a node that is to fail, for tests."""
 
 
-def _client_app(folder: Path) -> Any:
-    from flwr.app import ConfigRecord, Context, Message
-    from flwr.clientapp import ClientApp
-
-    from tpmdp.flower.desk import mark, replay, unsent
-    from tpmdp.flower.wire import Value, bytes_of, fields_of, pack, record_of, text_of, unpack
-
+def _client_app(folder: Path) -> ClientApp:
     app = ClientApp()
 
     @app.query()
     def answer(message: Message, context: Context) -> Message:
-        fields = fields_of(message.content)
-        place = text_of(fields, "place")
-        seat = _Seat(folder, place, int(context.node_config["partition-id"]))
-        if not seat.exists:
-            return Message(record_of({"outbox": pack([])}), reply_to=message)
-        kept = context.state.setdefault(f"secrets {place}", ConfigRecord())
-        memory = cast(ConfigRecord, context.state.setdefault(f"memory {place}", ConfigRecord()))
-        inbox = cast(list[bytes], memory.get("inbox", [])) + unpack(bytes_of(fields, "inbox") or b"-")
-        sent = cast(list[bytes], memory.get("sent", []))
+        fields, index = fields_of(message.content), int(context.node_config["partition-id"])
+        if "name" not in fields:  # the simulation starts
+            return Message(record_of({"index": index}), reply_to=message)
         try:
-            party, lost = seat.party(StoredSecrets(MappingStore(cast(dict[str, bytes], kept))))
-            out, memory["inbox"] = replay(party, inbox, fields.get("late") is True)
+            reply = _advance(folder, fields, index, context)
         except TpmdpError as error:
-            return Message(record_of({"problem": str(error)}), reply_to=message)
-        out = unsent(out, sent)
-        if any(decode(data).kind == lost for data in out):
-            raise LostError("lost")
-        memory["sent"] = sent + [mark(data) for data in out]
-        seat.finish(party)
-        told: dict[str, Value] = {
-            "outbox": pack(out),
-            "done": party.done,
-            "stuck": stuck(party) if party.is_lead else "",
-        }
-        return Message(record_of(told), reply_to=message)
+            reply = {"problem": str(error)}
+        return Message(record_of(reply), reply_to=message)
 
     return app
 
 
-def _serve(folder: Path, nodes: int, out: IO[bytes]) -> Any:
-    from flwr.app import Context
-    from flwr.serverapp import Grid, ServerApp
+def _advance(folder: Path, fields: dict[str, Value], index: int, context: Context) -> dict[str, Value]:
+    """Hand a party its messages."""
+    name = text_of(fields, "name")
+    files, session, memory = _PartyFiles(folder, name, index), bytes.fromhex(name), Memory(context, "tpmdp")
+    secrets = cast(dict[str, bytes], context.state.setdefault(f"secrets {name}", ConfigRecord()))
+    party, lost = files.party(StoredSecrets(MappingStore(secrets)))
+    inbox = memory.inbox(session) + unpack(bytes_of(fields, "inbox") or b"-")
+    out, useful = replay(party, inbox, fields.get("late") is True)
+    out = memory.unsent(session, out)
+    if any(decode(data).kind == lost for data in out):
+        raise LostError("lost")
+    memory.write("inbox", session, useful)
+    files.finish(party)
+    return {"outbox": pack(out), "done": party.done, "stuck": stuck(party) if party.is_lead else ""}
 
-    from tpmdp.flower.hub import Session
 
+class NodeError(TpmdpError):
+    """A node refuses a request, and says why."""
+
+
+class EngineSession(SessionDriver):
+    """A session of the engine; the lead receiver may be at a node or in the server app."""
+
+    def __init__(
+        self, nodes: Nodes, terms: Terms, name: str, node_of: Mapping[int, int], local: Mapping[int, PartySession]
+    ) -> None:
+        party_at = {node: party for party, node in node_of.items() if party < terms.count and party not in local}
+        super().__init__(nodes, terms, party_at, local=local)
+        self._name, self._lead_node = name, node_of.get(terms.lead, -1)
+        self._lead_done, self._problem, self._late = False, "", False
+
+    @property
+    def finished(self) -> bool:
+        lead = self._local_lead
+        return (self._lead_done if lead is None else lead.done) and not self.ready()
+
+    def requests(self, messages: Mapping[int, list[bytes]]) -> tuple[dict[int, RecordDict], float]:
+        fields: dict[str, Value] = {"name": self._name, "late": self._late}
+        contents = {node: record_of({**fields, "inbox": pack(data)}) for node, data in messages.items()}
+        return contents, self.deadline - time.monotonic()
+
+    def accept(self, node: int, fields: dict[str, Value]) -> None:
+        problem = text_of(fields, "problem")
+        if problem:
+            raise NodeError(f"{self.terms.spec.name(self.party_at[node])}: {shown(problem)}")
+        if node == self._lead_node:
+            self._lead_done, self._problem = fields.get("done") is True, text_of(fields, "stuck")
+
+    def drop_missing(self) -> bool:
+        if self._local_lead is not None:
+            return super().drop_missing()
+        if self._lead_node not in self.gone:
+            self._late = True
+            self.exchange({self._lead_node: []})
+            self._late = False
+        return bool(self.ready())
+
+    def failure(self) -> str:
+        if self._local_lead is not None:
+            return stuck(self._local_lead)
+        if self._lead_node in self.gone:
+            return f"{self.terms.spec.name(self.terms.lead)}, the lead receiver, is lost: start a new session"
+        return self._problem
+
+
+def _server_app(folder: Path, count: int, out: IO[bytes]) -> ServerApp:
     app = ServerApp()
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
         del context
-        while len(list(grid.get_node_ids())) < nodes:
+        nodes = Nodes(grid, "query", expire=False)
+        while len(nodes.ids()) < count:
             time.sleep(_NODES_WAIT_S)
-        _tell(out, {"ready": nodes})
+        # Every node answers once, so that the time for Ray's workers to start is not taken from the first session.
+        replies, failed = nodes.exchange({node: record_of({}) for node in nodes.ids()}, _START_S)
+        if failed:
+            raise DeadlineError(f"nodes of the simulation do not answer: {sorted(failed.values())[0]}")
+        node_of = {int(cast(int, fields_of(reply)["index"])): node for node, reply in replies.items()}
+        _write_line(out, {"ready": count})
         for line in sys.stdin.buffer:
-            task = json.loads(line)
-            terms = Terms.parse((folder / task["place"] / TERMS).read_text())
-            here = {}
-            if task["server"] is not None:
-                seat = _Seat(folder, task["place"], task["server"], in_server=True)
-                here[seat.index] = seat.party(FreshSecrets())[0]
-            began = time.monotonic()
-            try:
-                ids = list(grid.get_node_ids())
-                session = Session(grid, ids, terms, here, task["place"], task["patience_s"], began + task["deadline_s"])
-                session.run()
-                for index, party in here.items():
-                    _Seat(folder, task["place"], index).finish(party)
-                _tell(out, {"sent": session.bytes_sent, "seconds": time.monotonic() - began})
-            except TpmdpError as error:
-                _tell(out, {"error": str(error), "kind": type(error).__name__})
+            _write_line(out, _run_session(folder, nodes, node_of, json.loads(line)))
 
     return app
 
 
-def _tell(out: IO[bytes], line: dict[str, Any]) -> None:
+def _run_session(folder: Path, nodes: Nodes, node_of: Mapping[int, int], task: dict[str, Any]) -> dict[str, Any]:
+    """Run the session of a task and report on it."""
+    name, local = task["name"], {}
+    terms = Terms.parse((folder / name / TERMS).read_text())
+    began = time.monotonic()
+    try:
+        if task["server"] is not None:
+            files = _PartyFiles(folder, name, task["server"], in_server=True)
+            local[task["server"]] = files.party(FreshSecrets())[0]
+        session = EngineSession(nodes, terms, name, node_of=node_of, local=local)
+        session.deadline = began + task["deadline_s"]
+        session.run()
+        for index, party in local.items():
+            _PartyFiles(folder, name, index).finish(party)
+    except TpmdpError as error:
+        return {"error": str(error), "kind": type(error).__name__}
+    return {"sent": session.carrier.bytes_sent, "seconds": time.monotonic() - began}
+
+
+def _write_line(out: IO[bytes], line: dict[str, Any]) -> None:
     out.write(json.dumps(line).encode() + b"\n")
     out.flush()
 
 
 def main() -> None:
-    """Run until standard input ends."""
-    os.environ.update(QUIET)
+    """Run until standard input ends; the arguments are the folder and the number of nodes."""
     folder, nodes = Path(sys.argv[1]), int(sys.argv[2])
     out = private_output()
     from flwr.simulation import run_simulation
@@ -172,8 +216,5 @@ def main() -> None:
         "init_args": {"include_dashboard": False, "log_to_driver": False, "num_cpus": 2},
         "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
     }
-    run_simulation(_serve(folder, nodes, out), _client_app(folder), nodes, backend_config=cast(Any, backend))
-
-
-if __name__ == "__main__":
-    main()
+    apps = _server_app(folder, nodes, out), _client_app(folder)
+    run_simulation(*apps, nodes, backend_config=cast(Any, backend))

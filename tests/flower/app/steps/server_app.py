@@ -51,7 +51,9 @@ def _private(grid: Grid, model: ArrayRecord, clients: int, rounds: int, key: Pat
     )
     result = strategy.start(grid, model, rounds, PATIENCE_S, evaluate_fn=evaluate)
     metrics = {number: dict(record) for number, record in result.train_metrics_clientapp.items()}
-    return {"models": models, "reports": [vars(report) for report in strategy.reports], "metrics": metrics}
+    names = ("number", "counted", "missing", "noise", "session")
+    reports = [{name: getattr(report, name) for name in names} for report in strategy.reports]
+    return {"models": models, "reports": reports, "metrics": metrics}
 
 
 def _say(what: str, told: dict[str, Any]) -> None:

@@ -5,20 +5,20 @@ from __future__ import annotations
 import pytest
 
 from tests.protocol.sessions import World
-from tpmdp.flower.switch import Switch
+from tpmdp.flower.carrier import Carrier
 from tpmdp.protocol.messages import EVERYONE, Kind, Message, MessageError, encode
 
 
 def test_messages_in_the_name_of_others_are_refused_whoever_that_is() -> None:
-    """Also in the name of the party that sits in the server: nothing unsigned is passed on."""
+    """Also in the name of the party that is in the server: nothing unsigned is passed on."""
     world = World(4, 1, [0])
     server, bad = world.parties()[0], world.identities[1]
     for sender in (0, 2):
-        switch = Switch(world.terms, {0: server})
+        carrier = Carrier(world.terms, {0: server})
         key = Message(Kind.KEYS, 1, sender, EVERYONE, world.terms.session, world.terms.plan_hash, bytes(32))
         with pytest.raises(MessageError, match="somebody else's name"):
-            switch.post([encode(key, bad)], 1)
-        assert switch.waiting() == set()
+            carrier.post([encode(key, bad)], 1)
+        assert carrier.waiting() == set()
 
 
 def test_an_own_message_with_a_wrong_signature_or_plan_is_refused() -> None:
@@ -27,20 +27,20 @@ def test_an_own_message_with_a_wrong_signature_or_plan_is_refused() -> None:
         (world.terms.plan_hash, world.identities[2], "signature"),
         (bytes(32), world.identities[1], "another plan"),
     ):
-        switch = Switch(world.terms, {0: world.parties()[0]})
+        carrier = Carrier(world.terms, {0: world.parties()[0]})
         key = Message(Kind.KEYS, 1, 1, EVERYONE, world.terms.session, plan, bytes(32))
         with pytest.raises(MessageError, match=match):
-            switch.post([encode(key, identity)], 1)
-        assert switch.waiting() == set()
+            carrier.post([encode(key, identity)], 1)
+        assert carrier.waiting() == set()
 
 
 def test_a_good_key_reaches_everybody_once() -> None:
     world = World(4, 1, [0])
     parties = world.parties()
-    switch = Switch(world.terms, {0: parties[0]})
-    switch.start()
-    for data in switch.take(2):
+    carrier = Carrier(world.terms, {0: parties[0]})
+    carrier.start()
+    for data in carrier.take(2):
         del data
     sent = parties[1].start()
-    switch.post([*sent, *sent], 1)
-    assert [len(switch.take(party)) for party in (2, 3)] == [1, 2]  # 3 has the server's key as well
+    carrier.post([*sent, *sent], 1)
+    assert [len(carrier.take(party)) for party in (2, 3)] == [1, 2]  # 3 has the server's key as well

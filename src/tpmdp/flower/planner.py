@@ -1,0 +1,54 @@
+"""Plans of rounds: among the clients that are there, made anew only where those have changed."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import replace
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from tpmdp.engines.contract import guarantee_text
+from tpmdp.errors import InputError
+from tpmdp.flower.rounds import Ask, Training
+from tpmdp.flower.training_round import Post, TrainingRound
+from tpmdp.protocol.party import PartySession
+from tpmdp.protocol.secrets import FreshSecrets
+from tpmdp.protocol.terms import Terms
+from tpmdp.spec import Party
+from tpmdp.study.release import noise_source, noisy_vector
+
+
+class RoundPlanner:
+    """Makes the sessions of a training, each with a name of its own."""
+
+    def __init__(self, training: Training, identity: Ed25519PrivateKey, clients_least: int) -> None:
+        self.training = training
+        self.guarantee = ""
+        self._identity, self._clients_least = identity, clients_least
+        self._token = secrets.token_hex(8)  # no two runs share a session
+        self._sessions = 0
+        self._planned: tuple[tuple[Training, tuple[Party, ...]], Terms] | None = None
+
+    def round(self, post: Post, number: int) -> TrainingRound:
+        """A round among the clients that are there. InputError: they are too few, or have no plan."""
+        enrolment, training = post.clients, self.training
+        enrolment.leave_out_demanding(training.threshold, training.tolerate)
+        clients = tuple(enrolment.clients.values())
+        if len(clients) < self._clients_least:
+            why = f" (last: {enrolment.reason})" if enrolment.reason else ""
+            rule = f"are there that can take part, and {self._clients_least} are needed{why}"
+            raise InputError("clients", len(clients), rule, "start more nodes, or set clients_least")
+        self._sessions += 1
+        label = f"{training.name} / {self._token} / round {number} / session {self._sessions}"
+        if self._planned is None or self._planned[0] != (training, clients):
+            server_key = self._identity.public_key().public_bytes_raw()
+            self._planned = (training, clients), training.terms(label, number, server_key, clients=clients)
+            self.guarantee = guarantee_text(self._planned[1])
+        planned = self._planned[1]
+        terms = replace(planned, label=label, query=replace(Ask.parse(planned.query), number=number).text())
+        # The server has no data; the plan may still ask it for noise, against clients that see the model.
+        nothing = np.zeros(terms.grid.dimension, dtype=np.int64)
+        vector = noisy_vector(terms, 0, nothing, source=noise_source(terms))
+        lead = PartySession(terms, 0, self._identity, vector=vector, secrets=FreshSecrets())
+        return TrainingRound(post, number, terms, lead=lead)

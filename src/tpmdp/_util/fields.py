@@ -88,7 +88,7 @@ def table(field: str, value: Any, required: Sequence[str], optional: Sequence[st
     """
     if not isinstance(value, dict):
         raise InputError(field, written(value), "is not a table", "write a table of keys and values")
-    check_keys(field, value, required, optional)
+    check_keys(field, value, required, optional=optional)
     return value
 
 

@@ -263,7 +263,7 @@ class LedgerFile:
         outcome: str = "",
     ) -> Entry:
         """Write the entry after `last`, within a transaction."""
-        cost = charge or Charge(0.0, 0.0, 0.0, 0.0)
+        cost = charge or Charge(mu=0.0, closeness=0.0, epsilon=0.0, delta=0.0)
         mu_squared, closeness = totals_with(last, cost.mu, cost.closeness)
         row: list[Any] = [last.number + 1, kind, _now(), session, study]
         row += [cost.mu, cost.closeness, cost.epsilon, cost.delta, mu_squared, closeness]

@@ -6,7 +6,7 @@ Against party j the worst coalition takes the largest variances among the others
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -102,14 +102,14 @@ def _worst(variance: FloatArray, thresholds: IntArray, receivers: BoolArray, per
     forced = np.where(receiver >= start, receiver, -1)
     start, own = np.where(safe, 0, start), own & ~safe
     forced = np.where(safe, -1, forced)
-    result = WorstCoalitions(variance, np.full(len(order), np.inf), order, start, own, forced)
+    result = WorstCoalitions(variance, np.full(len(order), np.inf), order, _start=start, _own=own, _forced=forced)
     if personal:
         exact = result.exact_honest()
         honest = np.array([np.inf if value is None else to_float(value) for value in exact])
     else:
         honest = _common_threshold_honest(result)
     honest.flags.writeable = False
-    return WorstCoalitions(variance, honest, order, start, own, forced)
+    return replace(result, honest_variance=honest)
 
 
 def _common_threshold_honest(worst: WorstCoalitions) -> FloatArray:

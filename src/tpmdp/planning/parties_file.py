@@ -171,14 +171,14 @@ def _read_toml(path: Path, progress: Progress | None) -> PartiesTable:
     del progress
     document = read.read_toml(path, _SIZE_MAX)
     shared = ("threshold", *_REQUIRED, "sensitivity")
-    read.check_keys("the file", document, (), ["parties", "receivers", *shared])
+    read.check_keys("the file", document, (), optional=["parties", "receivers", *shared])
     entries = read.tables("parties", document.get("parties"))
     defaults = {"sensitivity": 1.0, "weight": 1.0, "records": 1.0}
     defaults |= {key: read.number(key, document[key]) for key in shared if key in document}
     optional = [field for field in ("threshold", "weight", "records") if any(field in entry for entry in entries)]
     columns: dict[str, Any] = {field: [] for field in (*_REQUIRED, "sensitivity", *optional)}
     for number, entry in enumerate(entries, 1):
-        read.check_keys(f"party {number}", entry, (), COLUMNS)
+        read.check_keys(f"party {number}", entry, (), optional=COLUMNS)
         for field, column in columns.items():
             value = entry.get(field, defaults.get(field))
             if value is None:

@@ -113,7 +113,7 @@ def read_plan(path: Path) -> tuple[Spec, Certificate]:
     document = read.read_json(path, _SIZE_MAX, _REMEDY)
     with read.in_file(path, _REMEDY):
         keys = ("format", "version", "parties", "threshold", "receivers", "need", "variance", "witness", "gap")
-        root = read.table("plan", document, keys, ["weights"])
+        root = read.table("plan", document, keys, optional=["weights"])
         if root["format"] != FORMAT or root["version"] != VERSION or isinstance(root["version"], bool):
             value = f"{read.written(root['format'])} version {read.written(root['version'])}"
             raise InputError("format", value, f"is not {FORMAT} version {VERSION}", _REMEDY)
@@ -151,7 +151,7 @@ def read_plan(path: Path) -> tuple[Spec, Certificate]:
 def _read_parties(value: Any, listed: int) -> dict[str, Any]:
     """Names and budgets, as arguments of `Spec`."""
     parties = read.table("parties", value, ("count", "names", "epsilon", "delta", "sensitivity"))
-    count = read.whole("count", parties["count"], 0, _COUNT_MAX)
+    count = read.whole("count", parties["count"], 0, high=_COUNT_MAX)
     if count != listed or count == 0:
         raise InputError("count", count, "is not the number of parties listed", _REMEDY)
     names = parties["names"]
@@ -175,7 +175,7 @@ def _read_column(field: str, value: Any, count: int, infinite: bool = False) -> 
 
 
 def _read_wholes(field: str, value: Any, below: int) -> IntArray:
-    numbers = [read.whole(field, entry, 0, below - 1) for entry in read.entries(field, value)]
+    numbers = [read.whole(field, entry, 0, high=below - 1) for entry in read.entries(field, value)]
     return np.array(numbers, dtype=np.int64)
 
 

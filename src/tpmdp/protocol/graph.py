@@ -1,6 +1,6 @@
-"""Who masks with whom: a circulant graph that stays connected when any `threshold` parties are taken out.
+"""The mask graph: circulant, and still connected if any `threshold` parties are removed.
 
-The work of a party follows the threshold, not the number of parties. docs/theory.md, "Masks".
+The work of a party grows with the threshold, not with the number of parties. docs/theory.md, "Masks".
 """
 
 from __future__ import annotations

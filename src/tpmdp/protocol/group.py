@@ -1,4 +1,4 @@
-"""Who is in an attempt, as bytes."""
+"""The group of an attempt as bytes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tpmdp.protocol.messages import MessageError
 
 
 def to_bits(members: Iterable[int], count: int) -> bytes:
-    """A set of parties as a bit each.
+    """A set of parties, one bit per party.
 
     >>> to_bits({0, 9}, 10).hex()
     '8040'
@@ -21,7 +21,7 @@ def to_bits(members: Iterable[int], count: int) -> bytes:
 
 
 def from_bits(bits: bytes, count: int) -> frozenset[int]:
-    """The set of parties, from what `to_bits` gave; bits of nobody are refused.
+    """The set of parties of `to_bits`; bits beyond the last party are refused.
 
     >>> sorted(from_bits(bytes.fromhex("8040"), 10))
     [0, 9]

@@ -1,7 +1,7 @@
-"""Masks that cancel in the sum: for each pair of neighbours one adds and the other subtracts the same random vector.
+"""Masks that cancel in the sum: of each pair of neighbours one adds and the other subtracts the same random vector.
 
 Computational masks are an AES-256 keystream under a key derived (HKDF) from the pair's X25519 secret, the session and
-the two parties. Statistical masks are pads from the operating system that one of the pair sends to the other.
+the two parties. Statistical masks are random bytes from the operating system that one party sends to the other.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def word_type(word: int) -> Any:
     dtype('uint32')
     """
     if word not in _TYPES:
-        raise InputError("word", word, "must be 32 or 64", "take the word the grid plan chose")
+        raise InputError("word", word, "must be 32 or 64", "use the word of the grid plan")
     return _TYPES[word]
 
 
@@ -46,7 +46,7 @@ def to_words(steps: NDArray[np.int64], word: int) -> Mask:
 
 
 def from_words(words: Mask, word: int) -> NDArray[np.int64]:
-    """Residues modulo 2**word back to signed whole numbers, those of least absolute value.
+    """The signed whole numbers of least absolute value with these residues modulo 2**word.
 
     >>> from_words(np.array([1, 2**32 - 1], dtype=np.uint32), 32)
     array([ 1, -1])
@@ -92,7 +92,7 @@ def expand(key: bytes, length: int, word: int) -> Mask:
 
 
 def pad(length: int, word: int) -> Mask:
-    """A mask straight from the operating system, for the statistical guarantee.
+    """A mask of random bytes from the operating system, for the statistical guarantee.
 
     >>> len(pad(5, 64))
     5

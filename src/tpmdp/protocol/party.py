@@ -206,7 +206,7 @@ class PartySession(PartyState):
             raise ONE_OPENING.refuse(self, message)
         # Perhaps submitted before a restart, so the others' keys may be missing here.
         lead_key = self.submission(message).lead_key
-        return [self._sealed(Kind.REVEAL, self.terms.lead, self._self_mask(), lead_key)]
+        return [self._sealed(Kind.REVEAL, self.terms.lead, self._self_mask(), key=lead_key)]
 
     def _on_reveal(self, message: Message, digest: bytes) -> list[bytes]:
         del digest

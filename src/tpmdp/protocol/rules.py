@@ -114,19 +114,19 @@ ENVELOPE_RULES: Final = (
         "session",
         "a message of another session",
         lambda state, message: message.session == state.terms.session,
-        MessageError,
+        error=MessageError,
     ),
     Rule(
         "known sender",
         "a message from nobody else in this session",
         lambda state, message: message.sender < state.terms.count and message.sender != state.index,
-        MessageError,
+        error=MessageError,
     ),
     Rule(
         "addressed",
         "a message to somebody else",
         lambda state, message: message.recipient in (state.index, EVERYONE),
-        MessageError,
+        error=MessageError,
     ),
 )
 
@@ -203,7 +203,7 @@ _ANSWERS: Final = Rule(
     "after the submission",
     "an answer before our submission, or before we know its group",
     lambda state, message: state.answers_submission(message),
-    TooEarlyError,
+    error=TooEarlyError,
 )
 _COUNTED: Final = "counted something that we did not submit"
 ONE_OPENING: Final = Rule(
@@ -218,7 +218,7 @@ STATE_RULES: Final[dict[Kind, tuple[Rule, ...]]] = {
             "after the group",
             "a key before we know who is in the attempt",
             lambda state, message: message.attempt <= state.attempt or not state.may_drop,
-            TooEarlyError,
+            error=TooEarlyError,
         ),
     ),
     Kind.PAD: (
@@ -226,7 +226,7 @@ STATE_RULES: Final[dict[Kind, tuple[Rule, ...]]] = {
             "after the keys",
             "a pad before the keys",
             lambda state, message: message.attempt <= state.attempt and state.ready,
-            TooEarlyError,
+            error=TooEarlyError,
         ),
         Rule(
             "from a neighbour",
@@ -239,7 +239,7 @@ STATE_RULES: Final[dict[Kind, tuple[Rule, ...]]] = {
             "after the keys",
             "a submission before the keys",
             lambda state, message: message.attempt <= state.attempt and bool(state.current.submitted),
-            TooEarlyError,
+            error=TooEarlyError,
         ),
         Rule(
             "from a member",
@@ -264,13 +264,13 @@ STATE_RULES: Final[dict[Kind, tuple[Rule, ...]]] = {
             "after the submission",
             "to be opened before our submission",
             lambda state, message: message.attempt <= state.attempt and message.attempt in state.submissions,
-            TooEarlyError,
+            error=TooEarlyError,
         ),
         Rule(
             "after the group",
             "to be opened before we know its group",
             lambda state, message: message.attempt < state.newest or state.answers_submission(message),
-            TooEarlyError,
+            error=TooEarlyError,
         ),
         Rule(
             "own submission",
@@ -283,7 +283,7 @@ STATE_RULES: Final[dict[Kind, tuple[Rule, ...]]] = {
             "after the submissions",
             "a self-mask before all have submitted",
             lambda state, message: message.attempt <= state.attempt and state.current.opened,
-            TooEarlyError,
+            error=TooEarlyError,
         ),
         Rule(
             "from a member",

@@ -1,7 +1,7 @@
-"""What all parties of a session sign: who they are, what is asked, every budget and the whole plan.
+"""What all parties of a session sign: the parties, the query, every budget and the whole plan.
 
-A party checks the plan against its own budget before it signs, whoever computed it: in exact arithmetic, with neither
-planner nor calibration. docs/theory.md, "What a party checks before it signs".
+Before a party signs, it checks the plan against its own budget, whoever computed it: in exact arithmetic, without
+planner or calibration. docs/theory.md, "What a party checks before it signs".
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ LABEL_MAX: Final = 300
 
 @dataclass(frozen=True, eq=False)
 class Terms:
-    """Everything a session depends on. Equal terms have the same plan hash; a session is one label for one roster."""
+    """Everything a session depends on. Equal terms have the same plan hash; label and roster identify the session."""
 
-    label: str  # study and number of the session
+    label: str  # name of the study, and number of the session
     spec: Spec  # what the parties asked for
     query: str  # canonical text of what is computed
     bounds: FloatArray  # largest absolute value of any entry a party contributes
@@ -60,29 +60,31 @@ class Terms:
     tolerate: int = 0  # parties that may drop out; the spec's threshold counts them, too
 
     def __post_init__(self) -> None:
-        count = self.spec.count
-        _require("parties", count, 2 <= count <= PARTIES_MAX, f"must be from 2 to {PARTIES_MAX}", "change the study")
-        _require("label", self.label, 0 < len(self.label) <= LABEL_MAX, "must be short text", "name the study")
-        rule, remedy = f"must be one of {', '.join(GUARANTEES)}", "choose one"
-        _require("guarantee", self.guarantee, self.guarantee in GUARANTEES, rule, remedy)
-        remedy = "choose who learns the answer"
-        _require("receivers", "none", self.spec.receiver_count > 0, "leaves nobody to learn the answer", remedy)
-        keys = set(self.roster)
-        _require("public keys", len(keys), len(keys) == count, f"must be {count} different ones", "run tpmdp keygen")
+        count, grid = self.spec.count, self.grid
+        _require(2 <= count <= PARTIES_MAX, "parties", count, rule=f"must be from 2 to {PARTIES_MAX}")
+        good = 0 < len(self.label) <= LABEL_MAX
+        _require(good, "label", self.label, rule="must be short text", remedy="name the study")
+        rule = f"must be one of {', '.join(GUARANTEES)}"
+        _require(self.guarantee in GUARANTEES, "guarantee", self.guarantee, rule=rule, remedy="choose one")
+        rule, remedy = "leaves nobody to learn the answer", "choose who learns the answer"
+        _require(self.spec.receiver_count > 0, "receivers", "none", rule=rule, remedy=remedy)
+        keys, remedy = set(self.roster), "run tpmdp keygen"
+        _require(len(keys) == count, "public keys", len(keys), rule=f"must be {count} different ones", remedy=remedy)
         sizes = {len(key) for key in keys}
-        _require("public key", sorted(sizes), sizes == {PUBLIC_KEY_BYTES}, "must have 32 bytes", "run tpmdp keygen")
-        shapes = self.sigma.shape == self.bounds.shape == (count,)
+        good = sizes == {PUBLIC_KEY_BYTES}
+        _require(good, "public key", sorted(sizes), rule="must have 32 bytes", remedy=remedy)
+        shapes, remedy = self.sigma.shape == self.bounds.shape == (count,), "plan the study again"
         good = bool((np.isfinite(self.bounds) & (self.bounds >= 0)).all()) if shapes else True
-        _require("bounds", self.bounds.tolist(), good, "must be finite and not negative", "plan the study again")
-        _require("dimension", self.grid.dimension, self.grid.dimension >= 1, "must be at least 1", "ask something")
-        _require("plan", f"{self.sigma.shape}", shapes, f"must have {count} entries", "plan the study again")
+        _require(good, "bounds", self.bounds.tolist(), rule="must be finite and not negative", remedy=remedy)
+        _require(grid.dimension >= 1, "dimension", grid.dimension, rule="must be at least 1", remedy="ask something")
+        _require(shapes, "plan", f"{self.sigma.shape}", rule=f"must have {count} entries", remedy=remedy)
         most = int(np.min(self.spec.threshold)) - 1
-        rule = "must be less than the planned threshold, which counts drop-outs too"
         whole = isinstance(self.tolerate, int) and not isinstance(self.tolerate, bool)
         good = whole and (self.tolerate == 0 or 0 < self.tolerate <= most)
-        _require("tolerate", self.tolerate, good, rule, "plan for both")
-        rule = f"makes messages longer than {MESSAGE_MAX} bytes"
-        _require("dimension", self.grid.dimension, self.words_bytes + 4096 <= MESSAGE_MAX, rule, "split the query")
+        rule = "must be less than the planned threshold, which counts drop-outs too"
+        _require(good, "tolerate", self.tolerate, rule=rule, remedy="plan for both")
+        good, rule = self.words_bytes + 4096 <= MESSAGE_MAX, f"makes messages longer than {MESSAGE_MAX} bytes"
+        _require(good, "dimension", grid.dimension, rule=rule, remedy="split the query")
 
     @classmethod
     def of(
@@ -95,25 +97,35 @@ class Terms:
         guarantee: Guarantee = "computational",
         tolerate: int = 0,
     ) -> Terms:
-        """The terms of a plan made here.
+        """The terms of a plan.
 
         >>> from tpmdp.planning.grid_plan import plan_on_grid
-        >>> made = plan_on_grid(Spec(epsilon=[1.0, 2.0], delta=1e-6, threshold=1), bound=1.0)
-        >>> terms = Terms.of("demo", made, 1.0, (bytes(32), bytes(31) + b"1"))
+        >>> plan = plan_on_grid(Spec(epsilon=[1.0, 2.0], delta=1e-6, threshold=1), bound=1.0)
+        >>> terms = Terms.of("demo", plan, 1.0, (bytes(32), bytes(31) + b"1"))
         >>> len(terms.session), terms.lead
         (32, 0)
         """
         every = np.broadcast_to(np.asarray(bounds, dtype=np.float64), (plan.asked.count,))
-        return cls(label, plan.asked, query, every, plan.grid, plan.sigma, guarantee, roster, tolerate)
+        return cls(
+            label,
+            plan.asked,
+            query,
+            bounds=every,
+            grid=plan.grid,
+            sigma=plan.sigma,
+            guarantee=guarantee,
+            roster=roster,
+            tolerate=tolerate,
+        )
 
     @property
     def count(self) -> int:
-        """How many parties."""
+        """The number of parties."""
         return self.spec.count
 
     @cached_property
     def lead(self) -> int:
-        """The receiver that adds up: the first one."""
+        """The receiver that adds up the submissions: the first one."""
         return int(np.flatnonzero(self.spec.receivers)[0])
 
     @property
@@ -123,30 +135,30 @@ class Terms:
 
     @property
     def standard_deviation(self) -> float:
-        """Error of each coordinate: of the noise, and the most that rounding can add, were it the same everywhere."""
+        """Error of each coordinate: the noise, and the most that rounding can add."""
         return self.standard_deviation_of(range(self.count))
 
     def standard_deviation_of(self, parties: Iterable[int]) -> float:
-        """The same where only these parties are counted: the others' noise is missing."""
+        """The same if only these parties are counted, without the noise of the others."""
         return error_in_steps(self.sigma[sorted(parties)]) * self.grid.step
 
     @property
     def colluders(self) -> int:
-        """How many parties may collude, beside those that drop out."""
+        """How many parties may collude, in addition to those that drop out."""
         return int(np.max(self.spec.threshold)) - self.tolerate
 
     def neighbours(self, party: int) -> list[int]:
-        """With whom the party shares masks; personal thresholds use the largest."""
+        """The parties that this one shares masks with; with personal thresholds, for the largest."""
         return neighbours(party, self.count, int(np.max(self.spec.threshold)))
 
     @cached_property
     def session(self) -> bytes:
-        """The session: this label for this roster. Known to the relay, which learns neither study nor plan."""
+        """The id of the session, from label and roster. The relay knows it, but neither study nor plan."""
         return session_id(self.label_hash, self.roster)
 
     @cached_property
     def label_hash(self) -> bytes:
-        """What stands for the label at the relay."""
+        """The hash that stands for the label at the relay."""
         return hash_label(self.label)
 
     @cached_property
@@ -183,11 +195,11 @@ class Terms:
 
     @classmethod
     def parse(cls, text: str) -> Terms:
-        """The terms of a canonical text, from whoever wrote it; only the very text `canonical` gives is accepted.
+        """The terms of a canonical text, whoever wrote it; only the exact text of `canonical` is accepted.
 
         >>> from tpmdp.planning.grid_plan import plan_on_grid
-        >>> made = plan_on_grid(Spec(epsilon=[1.0, 2.0], delta=1e-6, threshold=1), bound=1.0)
-        >>> terms = Terms.of("demo", made, 1.0, (bytes(32), bytes(31) + b"1"))
+        >>> plan = plan_on_grid(Spec(epsilon=[1.0, 2.0], delta=1e-6, threshold=1), bound=1.0)
+        >>> terms = Terms.of("demo", plan, 1.0, (bytes(32), bytes(31) + b"1"))
         >>> Terms.parse(terms.canonical()).plan_hash == terms.plan_hash
         True
         """
@@ -201,10 +213,17 @@ class Terms:
                 names=names,
             )
             grid = Grid(float.fromhex(read["step"]), int(read["dimension"]), int(read["word"]))
-            roster = tuple(bytes.fromhex(key) for key in read["roster"])
-            sigma, bounds = np.array(read["sigma"], dtype=np.int64), np.array(from_hex(read["bounds"]))
-            tolerate = read.get("tolerate", 0)
-            terms = cls(read["label"], spec, read["query"], bounds, grid, sigma, read["guarantee"], roster, tolerate)
+            terms = cls(
+                read["label"],
+                spec,
+                read["query"],
+                bounds=np.array(from_hex(read["bounds"])),
+                grid=grid,
+                sigma=np.array(read["sigma"], dtype=np.int64),
+                guarantee=read["guarantee"],
+                roster=tuple(bytes.fromhex(key) for key in read["roster"]),
+                tolerate=read.get("tolerate", 0),
+            )
         except (KeyError, TypeError, AttributeError, OverflowError, RecursionError, ValueError) as error:
             if isinstance(error, InputError):
                 raise
@@ -214,18 +233,18 @@ class Terms:
         return terms
 
     def check(self, party: int) -> None:
-        """Refuse a plan that breaks this party's budget, could wrap, or is not drawn exactly as the theory needs."""
+        """Refuse a plan that breaks this party's budget, could overflow, or whose noise is not exact."""
         self._check_grid()
         spec, name = self.spec, self.spec.name(party)
         epsilon, delta = float(spec.epsilon[party]), float(spec.delta[party])
         if math.isinf(epsilon) or spec.sensitivity[party] == 0:
             return
         honest = self._honest(party)
-        if honest is None:  # no dangerous coalition: nobody to be protected from
+        if honest is None:  # no dangerous coalition: nobody can attack
             return
         budget = Fraction(math.nextafter(epsilon, 0.0)), Fraction(math.nextafter(delta, 0.0))
         variance = (honest - ROUNDING_VARIANCE) * Fraction(self.grid.step) ** 2
-        if not is_enough(variance, *budget, self._sensitivity(party)):
+        if not is_enough(variance, *budget, sensitivity=self._sensitivity(party)):
             value = f"{math.sqrt(variance) if variance > 0 else 0.0:.6g}"
             rule = f"breaks the budget of {name} (epsilon {epsilon:g}, delta {delta:g})"
             raise InputError("honest noise in the plan", value, rule, "do not take part; ask for a correct plan")
@@ -233,7 +252,7 @@ class Terms:
     def charge(self, party: int) -> tuple[float, float]:
         """(mu, closeness) of this release for the party, rounded up: what its ledger is charged.
 
-        Against coalitions of at least one receiver, even at threshold 0, where no noise hides the answer from it.
+        It counts coalitions of at least one receiver, even at threshold 0, where no noise hides the answer from it.
         """
         if self.spec.sensitivity[party] == 0:
             return 0.0, 0.0
@@ -260,16 +279,19 @@ class Terms:
 
     def _check_grid(self) -> None:
         remedy = "do not take part; ask for a correct plan"
-        step, word, sigma = self.grid.step, self.grid.word, self.sigma
+        step, word, sigma, dimension = self.grid.step, self.grid.word, self.sigma, self.grid.dimension
         good = math.isfinite(step) and step > 0 and math.frexp(step)[0] == 0.5 and word in WORDS
-        _require("grid", f"{step!r}, {word}", good, "must be a power of two and a 32- or 64-bit word", remedy)
-        exact = bool(((sigma == 0) | ((sigma >= SIGMA_MIN) & (sigma <= SIGMA_MAX))).all())
-        _require("sigma", sigma.tolist(), exact, f"must be 0 or from {SIGMA_MIN} to {SIGMA_MAX} steps", remedy)
+        rule = "must be a power of two and a 32- or 64-bit word"
+        _require(good, "grid", f"{step!r}, {word}", rule=rule, remedy=remedy)
+        good = bool(((sigma == 0) | ((sigma >= SIGMA_MIN) & (sigma <= SIGMA_MAX))).all())
+        rule = f"must be 0 or from {SIGMA_MIN} to {SIGMA_MAX} steps"
+        _require(good, "sigma", sigma.tolist(), rule=rule, remedy=remedy)
         finite = self.spec.epsilon[np.isfinite(self.spec.epsilon)]
-        close = closeness(self.count, self.grid.dimension) <= 2.0**-54 * min(1.0, float(finite.min(initial=1.0)))
-        _require("dimension", self.grid.dimension, close, "is too large for the proof of exact noise", remedy)
-        largest = reach(self.bounds, sigma, step, self.grid.dimension)
-        _require("plan", f"sums up to {largest} steps", fits(word, largest), f"could wrap {word} bits", remedy)
+        good = closeness(self.count, dimension) <= 2.0**-54 * min(1.0, float(finite.min(initial=1.0)))
+        _require(good, "dimension", dimension, rule="is too large for the proof of exact noise", remedy=remedy)
+        largest = reach(self.bounds, sigma, step, dimension=dimension)
+        value, rule = f"sums up to {largest} steps", f"could wrap {word} bits"
+        _require(fits(word, largest), "plan", value, rule=rule, remedy=remedy)
 
 
 def hash_label(label: str) -> bytes:
@@ -282,7 +304,7 @@ def hash_label(label: str) -> bytes:
 
 
 def session_id(label_hash: bytes, roster: tuple[bytes, ...]) -> bytes:
-    """The session of a label and a roster; the relay recomputes it, so nobody can claim another one's session.
+    """The id of a session. The relay recomputes it, so nobody can claim the session of others.
 
     >>> len(session_id(bytes(32), (bytes(32), bytes(32))))
     32
@@ -300,6 +322,6 @@ def _root_up(square: Fraction) -> float:
     return math.nextafter(value, math.inf) if Fraction(value) < Fraction(root, 1 << 100) else value
 
 
-def _require(field: str, value: Any, holds: bool, rule: str, remedy: str) -> None:
+def _require(holds: bool, field: str, value: Any, *, rule: str, remedy: str = "change the study") -> None:
     if not holds:
         raise InputError(field, value, rule, remedy)

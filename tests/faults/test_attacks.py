@@ -89,7 +89,11 @@ def test_a_relay_that_sends_nonsense_is_left_in_good_order(
     with Consortium(tmp_path) as consortium:
         consortium.relay()
         with EvilRelay(consortium.url, attack) as evil:
-            processes = [consortium.join(name, "--relay", evil.url, "--deadline", "2m") for name in NAMES]
+            event = tmp_path / "a party gave up"
+            harm = (f"late:{event}",)
+            processes = [consortium.join(name, "--relay", evil.url, harm=harm) for name in NAMES]
+            wait_until(lambda: any(process.poll() is not None for process in processes))
+            event.touch()
             told = [ended(process) for process in processes]
         assert all(one.code in (2, 3) and one.errors.count("\n") == 1 for one in told)
         assert any("the relay sent" in one.errors for one in told)

@@ -11,19 +11,19 @@ import click
 from tpmdp.cli.options import is_supervised, supervised
 from tpmdp.errors import InputError
 
-_FILE: Final = click.Path(path_type=Path, readable=False)  # our own reader words the errors
+_FILE: Final = click.Path(path_type=Path, readable=False)  # our reader gives better errors
 
 
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", default=8400, show_default=True, type=click.IntRange(0, 65535), help="0: any free one.")
+@click.option("--port", default=8400, show_default=True, type=click.IntRange(0, 65535), help="0: any free port.")
 @click.option("--store", default="relay.sqlite", show_default=True, type=_FILE, help="File that keeps the messages.")
 @click.option("--certificate", type=_FILE, help="TLS certificate chain, PEM.")
 @click.option("--private-key", type=_FILE, help="Private key of the certificate, PEM, not encrypted.")
 @click.option("--plain-http", is_flag=True, help="No TLS although others can connect, such as behind a TLS proxy.")
 @click.option("--message-max", type=int, help="Bytes of the longest message. Default: 64 MiB.")
 @click.option("--study", "studies", multiple=True, type=_FILE, help="Serve only this study; may be given repeatedly.")
-@click.option("--rate", type=float, help="Requests a second of one party, in the long run. Default: 100.")
+@click.option("--rate", type=float, help="Requests per second of one party, in the long run. Default: 100.")
 @click.option("--open", "is_open", is_flag=True, help="Serve every study, although others can connect.")
 @supervised
 def relay(
@@ -57,7 +57,7 @@ def relay(
     if message_max is not None:
         limits["message_max"] = message_max
     if rate is not None:
-        # As many at once as the defaults allow: how often a party is woken does not depend on its rate.
+        # The bursts stay at their defaults: how often a party is woken does not depend on its rate.
         limits |= {"party_rate": rate, "address_rate": rate}
     settings = RelaySettings(**limits)
     reports = is_supervised()
@@ -69,7 +69,7 @@ def relay(
 
 
 def check_exposure(host: str, tls: bool, plain_http: bool) -> None:
-    """Refuse to listen to other machines without TLS, unless that is asked for.
+    """Refuse to listen to other machines without TLS, unless the user asked for it.
 
     >>> check_exposure("127.0.0.1", tls=False, plain_http=False)
     >>> check_exposure("0.0.0.0", tls=False, plain_http=False)
@@ -88,7 +88,7 @@ def check_exposure(host: str, tls: bool, plain_http: bool) -> None:
 
 
 def check_open(host: str, has_studies: bool, is_open: bool) -> None:
-    """Refuse to store messages for strangers on other machines, unless that is asked for.
+    """Refuse to store messages for strangers on other machines, unless the user asked for it.
 
     >>> check_open("127.0.0.1", has_studies=False, is_open=False)
     >>> check_open("192.0.2.1", has_studies=False, is_open=False)

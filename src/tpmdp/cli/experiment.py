@@ -105,8 +105,8 @@ def experiment(
             for claim, result in judged
         ]
         rows += [
-            {"where": "weights", "claim": f"{one.what}: {one.wanted}", "measured": one.measured, "verdict": one.verdict}
-            for one in found
+            {"where": "weights", "claim": f"{row.what}: {row.wanted}", "measured": row.measured, "verdict": row.status}
+            for row in found
         ]
         click.echo(json.dumps(rows))
         return

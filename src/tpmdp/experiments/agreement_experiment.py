@@ -52,7 +52,18 @@ def jobs(quick: bool, seed: int) -> list[Job]:
             size = min(_BLOCK, count - first)
             weight = size * (5.0 if engine == "relay" else parties**2 / 4000)
             panel = f"{engine}-{problem}-{threshold}"
-            result.append(Job("agreement", panel, float(parties), first, size, seed, settings, weight))
+            result.append(
+                Job(
+                    "agreement",
+                    panel,
+                    float(parties),
+                    first=first,
+                    count=size,
+                    seed=seed,
+                    settings=settings,
+                    weight=weight,
+                )
+            )
     return result
 
 
@@ -71,10 +82,10 @@ def run(job: Job) -> list[Row]:
     rows: list[Row] = []
     for session in range(job.first, job.first + job.count):
         random = job.random(session)
-        inputs = _inputs(str(setting["problem"]), scenario.parties, job.seed, random)
+        inputs = _inputs(str(setting["problem"]), scenario.parties, job.seed, random=random)
         problem: Problem = CountProblem(inputs[:, 0]) if setting["problem"] == "count" else RegressionProblem(inputs)
         budgets = scenario.setting(random, problem.sensitivity)
-        errors, deviation = _errors(engine, budgets, problem, f"agreement {job.key} {session}")
+        errors, deviation = _errors(engine, budgets, problem, label=f"agreement {job.key} {session}")
         predicted = MECHANISMS["G"].error(budgets, problem).variance
         rows.append(
             {
@@ -113,6 +124,6 @@ def _errors(engine: Engine, budgets: Setting, problem: Problem, label: str) -> t
     vectors = []
     for party in range(parties):
         own = problem.weighted((np.arange(parties) == party).astype(np.float64))
-        vectors.append(noisy_vector(terms, party, plan.grid.encode(own, ROOT_2), source))
+        vectors.append(noisy_vector(terms, party, plan.grid.encode(own, ROOT_2), source=source))
     outcome = engine.run(terms, identities, vectors, 120.0)
     return plan.grid.decode(next(iter(outcome.sums.values()))) - problem.total, plan.standard_deviation

@@ -104,8 +104,8 @@ class LocalSample(Mechanism):
         drop = best_dropping(setting)
         inner = _PLAN.enjoyed(drop.inner)
         small = np.minimum(inner, _STAR_MAX)  # as it is for all who have a coin
-        found = np.where(drop.chance < 1, np.log1p(drop.chance * np.expm1(small)), inner)
-        return np.minimum(found, setting.spec.epsilon)
+        epsilon = np.where(drop.chance < 1, np.log1p(drop.chance * np.expm1(small)), inner)
+        return np.minimum(epsilon, setting.spec.epsilon)
 
     def _sum(self, setting: Setting, problem: Problem, random: np.random.Generator) -> FloatArray:
         drop = best_dropping(setting)

@@ -78,7 +78,7 @@ class Setting:
         >>> Setting.of(Spec(epsilon=[0.1, 1.0, 1.0], delta=1e-6, threshold=1)).weights.each.round(3)
         array([0.116, 1.   , 1.   ])
         """
-        return make_weights(self.spec, lambda: self.need, "balanced", self.spread)
+        return make_weights(self.spec, lambda: self.need, "balanced", spread=self.spread)
 
     @cached_property
     def weighted(self) -> Setting:

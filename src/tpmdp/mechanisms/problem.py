@@ -76,12 +76,12 @@ class Problem(ABC):
 def _numbers(field: str, values: ArrayLike, rule: str, remedy: str) -> FloatArray:
     """Real numbers as they are, or an error that does not show them."""
     try:
-        found = np.asarray(values)
+        numbers = np.asarray(values)
     except (ValueError, TypeError):
-        found = np.asarray(None)
-    if isinstance(values, np.ma.MaskedArray) or found.dtype.kind not in "fiub":
+        numbers = np.asarray(None)
+    if isinstance(values, np.ma.MaskedArray) or numbers.dtype.kind not in "fiub":
         raise InputError(field, "(not shown)", rule, remedy)
-    return found.astype(np.float64, copy=False)
+    return numbers.astype(np.float64, copy=False)
 
 
 class CountProblem(Problem):
@@ -95,9 +95,9 @@ class CountProblem(Problem):
     spread = 0.5
 
     def __init__(self, bits: ArrayLike) -> None:
-        self._bits = _numbers("bits", bits, "must be 0 or 1, one a party", "give a list of zeros and ones")
+        self._bits = _numbers("bits", bits, "must be 0 or 1, one per party", remedy="give a list of zeros and ones")
         if self._bits.ndim != 1 or not np.isin(self._bits, (0.0, 1.0)).all():
-            raise InputError("bits", "(not shown)", "must be 0 or 1, one a party", "give a list of zeros and ones")
+            raise InputError("bits", "(not shown)", "must be 0 or 1, one per party", "give a list of zeros and ones")
         self.count = len(self._bits)
 
     def weighted(self, weights: FloatArray) -> FloatArray:
@@ -115,8 +115,8 @@ class CountProblem(Problem):
         # Rounded up, and never to nothing: a lie that is a little too rare would break the promise.
         lie = np.minimum(inverse / (1 + inverse) * (1 + 2.0**-50) + 5e-324, 0.5)
         lie = np.where(np.isinf(epsilon), 0.0, lie)
-        told = np.where(random.random(self.count) < lie, 1 - self._bits, self._bits)
-        return np.array([np.sum((told * (1 + inverse) - inverse) / -np.expm1(-epsilon))])
+        answers = np.where(random.random(self.count) < lie, 1 - self._bits, self._bits)
+        return np.array([np.sum((answers * (1 + inverse) - inverse) / -np.expm1(-epsilon))])
 
     def local_error(self, epsilon: FloatArray, delta: FloatArray) -> Accuracy:
         """e^epsilon / (e^epsilon - 1)^2 from each party, whatever its bit."""
@@ -139,7 +139,7 @@ class RegressionProblem(Problem):
 
     def __init__(self, records: ArrayLike) -> None:
         rule, remedy = "must be a table of two or more columns from -1 to 1", "scale them by their public bounds first"
-        values = _numbers("records", records, rule, remedy)
+        values = _numbers("records", records, rule, remedy=remedy)
         if values.ndim != 2 or values.shape[1] < 2 or not (np.abs(values) <= 1).all():
             raise InputError("records", "(not shown)", rule, remedy)
         self._records = values

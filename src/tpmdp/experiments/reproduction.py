@@ -1,4 +1,4 @@
-"""The report of an evaluation: claims, figures, and the numbers behind them, as a Markdown page and as a table."""
+"""The report of the experiments: claims, figures and their numbers, as a Markdown page and as tables."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _page(run: ExperimentRun, results: Results, path: Path, pictures: Sequence[P
             "for bits; 1000: the paper's. Dashed: the answer n/2.",
         ),
         "weights_adversary": (
-            "### Budgets that go with the data",
+            "### Budgets related to the data",
             "n = 1000, t = 500, the paper's budgets; half of the parties hold a 1.",
         ),
     }
@@ -126,7 +126,7 @@ def _page(run: ExperimentRun, results: Results, path: Path, pictures: Sequence[P
 
 
 def _about(run: ExperimentRun) -> list[str]:
-    """How the page was made."""
+    """How the page was generated."""
     manifest = run.manifest()
     versions = ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())
     cores, memory = manifest["machine"]["cores"], manifest["machine"]["memory_gb"]
@@ -155,9 +155,9 @@ def _settings(run: ExperimentRun) -> list[str]:
     return [
         "## Settings",
         "",
-        "As in the paper unless a panel varies it: a share f_C = 0.54 of conservative parties with epsilon uniform in "
-        "[0.01, 0.2], 0.37 moderate ones in [0.2, 1], the rest liberal with 1; delta = 1/(10 n); t = n/2; any set of "
-        "receivers but the empty one, equally likely. Where f_C varies, the moderate share stays. A party holds one "
+        "As in the paper, unless a panel varies it: a share f_C = 0.54 of conservative parties with epsilon uniform in "
+        "[0.01, 0.2], 0.37 moderate ones in [0.2, 1], the rest liberal with 1; delta = 1/(10 n); t = n/2; every "
+        "non-empty set of receivers equally likely. Where f_C varies, the moderate share stays. Each party holds one "
         "record.",
         "",
         f"- Count: n = 1000, density 0.15, {repetitions} repetitions, each with its own data, budgets, receivers and "
@@ -203,8 +203,8 @@ def _complexity(results: Results) -> list[list[str]]:
     }
     rows: list[Row] = [{names[key]: row[key] for key in names} for row in complexity(results.efficiency_rows)]
     text = (
-        "The paper writes a row for each coalition and honest party. One row a coalition, with the largest need, says "
-        "the same and is what was measured: a power of n less. A solver may use up to 8 GiB and 90 seconds a point. "
+        "The paper writes a row for each coalition and honest party. One row per coalition, with the largest need, is "
+        "equivalent and was measured here: a power of n less. A solver may use up to 8 GiB and 90 seconds per point. "
         f"All methods find the same optimum: totals differ by {disagreement(results.efficiency_rows):.0e} at most."
     )
     return [[text], _table(rows)]
@@ -229,10 +229,10 @@ def _beyond(results: Results) -> list[list[str]]:
 
 
 _ADVERSARY: Final = (
-    "A part of the ones is with the strictest parties (left) or with the most liberal ones (right), the rest anywhere. "
-    "W then errs by more than its noise: it is right on average only if budgets have nothing to do with the data. Its "
-    "plain 95 % interval rests on that and soon fails; the one widened by the stated bound does not. Data chosen "
-    "against the weights attain the bound."
+    "Some of the ones are with the strictest parties (left) or the most liberal ones (right), the rest anywhere. "
+    "The error of W is then larger than its noise: W is unbiased only if budgets are unrelated to the data. Its plain "
+    "95 % interval assumes that and soon fails; the interval widened by the stated bound does not. Data chosen against "
+    "the weights attain the bound."
 )
 
 
@@ -245,8 +245,8 @@ def _weights(results: Results) -> list[list[str]]:
         [
             "In W party j counts with a public weight w_j, and needs w_j^2 times its noise. Up to 50 parties hold a "
             "bit each, a fair coin, and have the budgets of a consortium (epsilon from 0.1 to 2, delta = 1e-6); all "
-            "receive. Above the dashed line saying n/2 without asking anybody is better: for fair coins it errs by "
-            "sqrt(n)/2, for the paper's density by 0.35 n. Sample, as published, is not scaled back for the parties "
+            "receive. Above the dashed line the answer n/2, without any data, is better: for fair coins its error is "
+            "sqrt(n)/2, for the paper's density 0.35 n. Sample, as published, is not scaled back for the parties "
             "it drops; most of its error is that, as the measures show. Errors and "
             f"coverage are computed, over {draws} draws of budgets and bits; the regression is simulated, {runs} runs."
         ],
@@ -292,8 +292,8 @@ def _agreement(results: Results) -> list[str]:
     ]
     grid = column(results.agreement_rows, "grid")
     text = (
-        "Sessions with keys, masks and exact noise on a grid; `relay` runs every party in a process of its own over "
-        "HTTP. Noise comes from the system, so these numbers change from run to run. A ratio of 1 is agreement: the "
+        "Sessions with keys, masks and exact noise on a grid; `relay` runs every party in its own process over "
+        "HTTP. Noise comes from the system, so these numbers change from run to run. A ratio of 1 is agreement; the "
         f"grid itself adds at most {100 * (grid.max() - 1):.3f} %."
     )
     return [text, "", *_table(rows)]

@@ -193,7 +193,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path: Path, number: sig
     if number == signal.SIGINT:
         assert process.returncode == 130
         assert "Traceback" not in error, error
-        assert f"what is done is kept in {out}: run the same command again to go on" in error
+        assert f"finished jobs are stored in {out}: run the same command again to resume" in error
     again = _start(out)
     assert again.communicate(timeout=300)[1].count("Traceback") == 0
     assert again.returncode == 0

@@ -131,7 +131,7 @@ def test_what_was_not_run_is_not_measured() -> None:
     assert measures(Results()) == []
     found = measures(Results(weights_rows=judged("adversary", 0.0, 2)))
     assert len(found) == len(WANTED)
-    assert {one.verdict for one in found if "Bias" not in one.what} == {ClaimStatus.UNKNOWN}
+    assert {one.status for one in found if "Bias" not in one.what} == {ClaimStatus.UNKNOWN}
     few = People(data="file", count=7000)
     assert ExperimentRun("weights", quick=True, people=few).left_out == [regression.PARTIES]
     assert ExperimentRun("weights", people=People(data="file", count=62_500)).left_out == []

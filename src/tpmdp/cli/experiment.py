@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tpmdp._util.progress import Progress
     from tpmdp.experiments.runner import BackendName
 
-_FILE: Final = click.Path(path_type=Path, readable=False)  # our own reader words the errors
+_FILE: Final = click.Path(path_type=Path, readable=False)  # our own reader raises the errors
 _WHAT: Final = ("count", "regression", "efficiency", "consortium", "weights", "all")
 _WITH_DATA: Final = ("regression", "weights", "all")
 _SEED_MAX: Final = (1 << 63) - 1
@@ -32,7 +32,7 @@ _SEED_MAX: Final = (1 << 63) - 1
 @click.option("--report", type=_FILE, help="Write the report here, pictures beside it. Default: in the folder.")
 @click.option("--data", type=_FILE, help="Records for the regression (.parquet, .csv, ...). Default: synthetic.")
 @click.option("--bounds", type=_FILE, help="Public bounds of its columns (TOML: age = [18, 96]; the target last).")
-@click.option("--seed", type=int, help="Of all randomness but that of the real protocol.")
+@click.option("--seed", type=int, help="Seed of all randomness except that of the real protocol.")
 @click.option("--backend", type=click.Choice(("local", "dask")), default="local", show_default=True)
 @click.option("--scheduler", metavar="ADDRESS", help="Of the cluster, for --backend dask.")
 @click.option("--workers", type=int, help="Jobs at a time. Default: all cores.")
@@ -52,7 +52,7 @@ def experiment(
 ) -> None:
     """Run the paper's experiments against every baseline, and check its claims. `weights` measures balanced weights.
 
-    Results, figures and the table of claims go to a folder. An interrupted run goes on where it stopped.
+    Results, figures and the table of claims go to a folder. An interrupted run resumes where it stopped.
 
     Example: tpmdp experiment all --quick --out results
     """
@@ -96,24 +96,24 @@ def experiment(
         with stage("drawing"):
             written += write_report(run, results, page)
     except KeyboardInterrupt:
-        click.echo(f"\ntpmdp: what is done is kept in {out}: run the same command again to go on", err=True)
+        click.echo(f"\ntpmdp: finished jobs are stored in {out}: run the same command again to resume", err=True)
         raise
-    judged, found = judge(results), measures(results)
+    judged, measured = judge(results), measures(results)
     if as_json:
         rows = [
             {"where": claim.where, "claim": claim.text, "measured": result.measured, "verdict": result.status.value}
             for claim, result in judged
         ]
         rows += [
-            {"where": "weights", "claim": f"{one.what}: {one.wanted}", "measured": one.measured, "verdict": one.verdict}
-            for one in found
+            {"where": "weights", "claim": f"{row.what}: {row.wanted}", "measured": row.measured, "verdict": row.status}
+            for row in measured
         ]
         click.echo(json.dumps(rows))
         return
     if judged:
         print_with(lambda console: print_claims(judged, console))
-    if found:
-        print_with(lambda console: print_measures(found, console))
+    if measured:
+        print_with(lambda console: print_measures(measured, console))
     for path in written:
         click.echo(f"wrote {path}")
 
@@ -129,7 +129,7 @@ def check_pictures(report: Path) -> None:
 
 
 def _check_installed() -> None:
-    """Complain now, not when an hour's work is to be drawn."""
+    """Fail now, not after an hour of work."""
     for module in ("joblib", "matplotlib"):
         if find_spec(module) is None:
             raise MissingDependencyError(module, "experiments", "to run experiments")
@@ -137,19 +137,19 @@ def _check_installed() -> None:
 
 @contextmanager
 def _stage(name: str) -> Iterator[Progress]:
-    """A bar with the time left on a terminal, else a line at each tenth: long work should show that it goes on."""
+    """A bar with the time left on a terminal, else a line at each tenth, to show that work goes on."""
     from tpmdp._util.clock import now_s
     from tpmdp._util.progress import stage
 
-    began, told = now_s(), 0
+    began, shown = now_s(), 0
     with stage(f"experiment {name}") as bar:
 
         def progress(done: int, total: int) -> None:
-            nonlocal told
+            nonlocal shown
             bar(done, total)
             tenths = 10 * done // max(total, 1)
-            if tenths > told and not sys.stderr.isatty():
-                told = tenths
+            if tenths > shown and not sys.stderr.isatty():
+                shown = tenths
                 passed = now_s() - began
                 left = f", about {passed * (total - done) / done:.0f} s left" if done < total else ""
                 click.echo(f"tpmdp: {name} {10 * tenths} % after {passed:.0f} s{left}", err=True)

@@ -1,7 +1,7 @@
 """The command line: parse, call, print. Heavy imports wait until a command runs, so that --help is quick.
 
 Exit codes: 0 done; 1 a plan or query does not keep what it claims; 2 bad input or output, or refused; 3 the deadline
-passed or a party was lost; 130 interrupted; 141 closed pipe; 143 told to stop.
+passed or a party was lost; 130 interrupted; 141 closed pipe; 143 stopped by a signal.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tpmdp.report.plan import PlanReport
     from tpmdp.spec import Spec
 
-_FILE: Final = click.Path(path_type=Path, readable=False)  # our own reader words the errors
+_FILE: Final = click.Path(path_type=Path, readable=False)  # our own reader raises the errors
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -82,7 +82,7 @@ def plan(
 ) -> None:
     """Plan the noise for the PARTIES in a .csv, .parquet or .toml file.
 
-    Columns: name, epsilon, delta, and optional ones: sensitivity (default 1), threshold (one a party), weight (of your
+    Columns: name, epsilon, delta, and optional ones: sensitivity (default 1), threshold (one per party), weight (your
     own, 0 to 1) and records (default 1; a party's weight holds for each).
 
     Example: tpmdp plan parties.csv --threshold 2 --receivers bank,city --out plan.json --plot plan.png
@@ -92,17 +92,17 @@ def plan(
 
     _check_outputs(parties, out, plot)
     with stage("reading parties") as report_progress:
-        found = read_parties(parties, report_progress)
-    asked = found.spec(_threshold(threshold, found), _receivers(receivers, found))
+        listed = read_parties(parties, report_progress)
+    asked = listed.spec(_threshold(threshold, listed), _receivers(receivers, listed))
     spec = _tolerant(asked, tolerate)
     from tpmdp.planning.plan import plan as make_plan
     from tpmdp.report.plan import PlanReport, dropout_costs, plan_json, print_plan
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the report says it louder
+        warnings.simplefilter("ignore")  # the report says it more clearly
         with stage("planning") as report_progress:
-            weights = _weighting(weighting, found)
-            result = make_plan(spec, report_progress, weighting=weights, spread=spread, records=found.records)
+            weights = _weighting(weighting, listed)
+            result = make_plan(spec, report_progress, weighting=weights, spread=spread, records=listed.records)
     with stage("computing protection and baselines"):
         report = PlanReport.of(result)
     with stage("writing"):
@@ -124,7 +124,7 @@ def plan(
 @click.option("--party", "names", multiple=True, help="Show this party's budget; may be given more than once.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 def verify(plan_file: Path, names: tuple[str, ...], as_json: bool) -> None:
-    """Check somebody else's plan: prove in exact arithmetic that it is private and optimal.
+    """Check another party's plan: prove in exact arithmetic that it is private and optimal.
 
     Uses neither planner, calibration nor solver. Exit code 0: proved; 1: it does not hold, and which inequality fails.
     """
@@ -172,12 +172,12 @@ def _write(report: PlanReport, out: Path | None, plot: Path | None) -> None:
             write_plan(report.plan, out)
 
 
-def _threshold(option: str | None, found: PartiesTable) -> Any:
+def _threshold(option: str | None, parties: PartiesTable) -> Any:
     if option is None:
-        if found.threshold is None:
+        if parties.threshold is None:
             raise InputError("--threshold", "(none)", "is missing", "say how many parties may collude, such as 2")
-        return found.threshold
-    if found.threshold is not None:
+        return parties.threshold
+    if parties.threshold is not None:
         click.echo(f"tpmdp: --threshold {option} replaces what the file says", err=True)
     try:
         if "_" in option:
@@ -189,7 +189,7 @@ def _threshold(option: str | None, found: PartiesTable) -> Any:
 
 
 def _tolerant(spec: Spec, tolerate: int) -> Spec:
-    """Planned for colluders and for those who drop out: the noise of both is missing."""
+    """The plan covers colluders and parties that drop out: the noise of both is missing."""
     if tolerate == 0:
         return spec
     if tolerate < 0:
@@ -203,24 +203,24 @@ def _tolerant(spec: Spec, tolerate: int) -> Spec:
     return spec.replace(threshold=spec.threshold + tolerate)
 
 
-def _weighting(option: str | None, found: PartiesTable) -> Any:
-    if option == "own" and found.weights is None:
+def _weighting(option: str | None, parties: PartiesTable) -> Any:
+    if option == "own" and parties.weights is None:
         raise InputError("--weighting", "own", "needs weights, and the file has none", "add a column weight, 0 to 1")
-    if option in (None, "own") and found.weights is not None:
-        return found.weights
-    if found.weights is not None:
+    if option in (None, "own") and parties.weights is not None:
+        return parties.weights
+    if parties.weights is not None:
         click.echo(f"tpmdp: --weighting {option} replaces the weights in the file", err=True)
     return option or "equal"
 
 
-def _receivers(option: str | None, found: PartiesTable) -> Any:
+def _receivers(option: str | None, parties: PartiesTable) -> Any:
     if option is None:
-        if found.receivers is None:
+        if parties.receivers is None:
             raise InputError("--receivers", "(none)", "is missing", "list names a,b or use all or none")
-        return found.receivers
+        return parties.receivers
     if option in ("all", "none"):
         return "all" if option == "all" else []
-    if option in found.names:  # also a name with a comma in it
+    if option in parties.names:  # also a name with a comma in it
         return [option]
     listed = [name.strip() for name in option.split(",")]
     if not all(listed):
@@ -234,7 +234,7 @@ def main(arguments: list[str] | None = None) -> None:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         with suppress(ValueError):  # not the main thread
             signal.signal(signal.SIGINT, note_interrupt)
-            sys.unraisablehook = _tell_unless_interrupted
+            sys.unraisablehook = _report_unless_interrupted
             for number in (signal.SIGTERM, signal.SIGHUP):
                 signal.signal(number, _stop)
     try:
@@ -258,10 +258,10 @@ def main(arguments: list[str] | None = None) -> None:
         _fail(f"{error.format_message().rstrip('.')}. See {where} --help.", 2)
     except (click.Abort, KeyboardInterrupt):
         _fail("interrupted", 130)
-    except _Stopped as stopped:
+    except _StoppedError as stopped:
         _quit(128 + stopped.args[0])
     except BrokenPipeError:
-        _quit(141)  # the reader of our output went away; there is nobody to tell
+        _quit(141)  # the reader of our output went away; nobody is left to read a message
     except OSError as error:
         reason = error.strerror or error
         if error.filename is None:
@@ -272,13 +272,13 @@ def main(arguments: list[str] | None = None) -> None:
     _quit(0)
 
 
-class _Stopped(BaseException):
-    """Told to stop by a signal: clean up and go."""
+class _StoppedError(BaseException):
+    """Stopped by a signal: clean up and exit."""
 
 
 def _stop(number: int, frame: object) -> NoReturn:
     del frame
-    raise _Stopped(number)
+    raise _StoppedError(number)
 
 
 def _prepare_streams() -> None:
@@ -291,8 +291,8 @@ def _prepare_streams() -> None:
             stream.reconfigure(errors="replace")
 
 
-def _tell_unless_interrupted(trouble: sys.UnraisableHookArgs) -> None:
-    """Ctrl-C in a callback that cannot raise is remembered (`was_interrupted`), and no reason for a traceback."""
+def _report_unless_interrupted(trouble: sys.UnraisableHookArgs) -> None:
+    """Ctrl-C in a callback that cannot raise is remembered (`was_interrupted`) and prints no traceback."""
     if not isinstance(trouble.exc_value, KeyboardInterrupt):
         sys.__unraisablehook__(trouble)
 
@@ -304,7 +304,7 @@ def _fail(message: str, code: int, one_line: bool = True) -> NoReturn:
 
 
 def _quit(code: int) -> NoReturn:
-    """Exit with this code whatever becomes of output still buffered."""
+    """Exit with this code, even if buffered output cannot be written."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

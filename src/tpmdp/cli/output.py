@@ -16,7 +16,7 @@ _PIPE_WIDTH: Final = 140
 
 
 def print_with(show: Callable[[Console], None]) -> None:
-    """Lay out on a console as wide as the terminal, then write at once: a failed write is then ours to handle."""
+    """Lay out on a console as wide as the terminal, then write at once: one place handles a failed write."""
     from rich.console import Console
 
     terminal = sys.stdout.isatty()

@@ -1,7 +1,7 @@
-"""A handful of points through the real protocol: keys, masks, exact noise on a grid, and for some the network.
+"""A few points through the real protocol: keys, masks, exact noise on a grid, and for some points the network.
 
-Everything else in the experiments is simulated (the sum and its noise). Here parties encode their inputs, draw discrete
-noise of their own, mask, and send; the error of what the receivers get is held against the simulated mechanism.
+All other experiments simulate the sum and its noise. Here parties encode their inputs, draw discrete noise, mask and
+send; the error of what the receivers get is compared with that of the simulated mechanism.
 """
 
 from __future__ import annotations
@@ -52,14 +52,25 @@ def jobs(quick: bool, seed: int) -> list[Job]:
             size = min(_BLOCK, count - first)
             weight = size * (5.0 if engine == "relay" else parties**2 / 4000)
             panel = f"{engine}-{problem}-{threshold}"
-            result.append(Job("agreement", panel, float(parties), first, size, seed, settings, weight))
+            result.append(
+                Job(
+                    "agreement",
+                    panel,
+                    float(parties),
+                    first=first,
+                    count=size,
+                    seed=seed,
+                    settings=settings,
+                    weight=weight,
+                )
+            )
     return result
 
 
 def run(job: Job) -> list[Row]:
-    """One row a session: the squared error over all coordinates, and what the simulated mechanism makes us expect.
+    """One row per session: the squared error over all coordinates, and the error of the simulated mechanism.
 
-    `grid` is what the grid alone adds: the deviation planned on it over that of the simulation.
+    `grid` is the effect of the grid alone: the deviation planned on it over that of the simulation.
 
     >>> settings = (("engine", "memory"), ("problem", "count"), ("threshold", 2))
     >>> run(Job("agreement", "memory-count", 4, 0, 1, 1, settings))[0]["coordinates"]
@@ -71,10 +82,10 @@ def run(job: Job) -> list[Row]:
     rows: list[Row] = []
     for session in range(job.first, job.first + job.count):
         random = job.random(session)
-        inputs = _inputs(str(setting["problem"]), scenario.parties, job.seed, random)
+        inputs = _inputs(str(setting["problem"]), scenario.parties, job.seed, random=random)
         problem: Problem = CountProblem(inputs[:, 0]) if setting["problem"] == "count" else RegressionProblem(inputs)
         budgets = scenario.setting(random, problem.sensitivity)
-        errors, deviation = _errors(engine, budgets, problem, f"agreement {job.key} {session}")
+        errors, deviation = _errors(engine, budgets, problem, label=f"agreement {job.key} {session}")
         predicted = MECHANISMS["G"].error(budgets, problem).variance
         rows.append(
             {
@@ -108,11 +119,11 @@ def _errors(engine: Engine, budgets: Setting, problem: Problem, label: str) -> t
     plan = plan_on_grid(budgets.spec, ROOT_2, len(problem.total))
     identities = [Ed25519PrivateKey.generate() for _ in range(parties)]
     roster = tuple(key.public_key().public_bytes_raw() for key in identities)
-    terms = Terms.of(label, plan, ROOT_2, roster)
+    terms = Terms.of(label, plan, ROOT_2, roster=roster)
     source = system_source()
     vectors = []
     for party in range(parties):
         own = problem.weighted((np.arange(parties) == party).astype(np.float64))
-        vectors.append(noisy_vector(terms, party, plan.grid.encode(own, ROOT_2), source))
-    outcome = engine.run(terms, identities, vectors, 120.0)
+        vectors.append(noisy_vector(terms, party, plan.grid.encode(own, ROOT_2), source=source))
+    outcome = engine.run(terms, identities, vectors, deadline_s=120.0)
     return plan.grid.decode(next(iter(outcome.sums.values()))) - problem.total, plan.standard_deviation

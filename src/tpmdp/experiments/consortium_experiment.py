@@ -1,6 +1,6 @@
-"""What a reader asks next: the price of a threshold in real consortia, one party that relaxes, protection enjoyed.
+"""Beyond the paper: the price of a threshold in consortia, one party that relaxes, the protection enjoyed.
 
-Nothing here is simulated: noise, errors and protection are computed for budgets drawn at random. A consortium's budgets
+Nothing is simulated: noise, errors and protection are computed for budgets drawn at random. A consortium's budgets
 are spread evenly on a logarithmic scale from 0.1 to 2, with delta = 1e-6.
 """
 
@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from tpmdp._util.arrays import FloatArray
-from tpmdp.experiments.jobs import Job, Row
+from tpmdp.experiments.jobs import Job, Row, rows_of_draws
 from tpmdp.experiments.scenario import Scenario, draw_receivers
 from tpmdp.mechanisms.mechanism import Setting
 from tpmdp.mechanisms.problem import CountProblem
@@ -40,10 +40,12 @@ def jobs(quick: bool, seed: int) -> list[Job]:
     ['enjoyed', 'price', 'relax']
     """
     draws = QUICK_DRAWS if quick else DRAWS
-    price = [Job("consortium", "price", float(size), 0, draws, seed, weight=size / 5) for size in SIZES]
-    relax = [Job("consortium", "relax", 0.0, 0, draws, seed)]
+    price = [
+        Job("consortium", "price", float(size), first=0, count=draws, seed=seed, weight=size / 5) for size in SIZES
+    ]
+    relax = [Job("consortium", "relax", 0.0, first=0, count=draws, seed=seed)]
     enjoyed = [
-        Job("consortium", "enjoyed", float(size), 0, times, seed, weight=size * times / 1000)
+        Job("consortium", "enjoyed", float(size), first=0, count=times, seed=seed, weight=size * times / 1000)
         for size, times in ENJOYED.items()
     ]
     return [*price, *relax, *enjoyed]
@@ -56,11 +58,7 @@ def run(job: Job) -> list[Row]:
     'G'
     """
     work = {"price": _price, "relax": _relax, "enjoyed": _enjoyed}[job.panel]
-    rows = []
-    for draw in range(job.first, job.first + job.count):
-        found = work(job, job.random(draw))
-        rows += [{"panel": job.panel, "x": job.x, "draw": draw, **row, "seed": job.seed} for row in found]
-    return rows
+    return rows_of_draws(job, work)
 
 
 def draw_budgets(count: int, random: np.random.Generator) -> FloatArray:
@@ -80,8 +78,8 @@ def _price(job: Job, random: np.random.Generator) -> list[Row]:
     """How much larger the error is than a trusted curator's, at every threshold and for three kinds of receivers."""
     count = int(job.x)
     epsilon = draw_budgets(count, random)
-    one = np.arange(count) == random.integers(count)
-    who = dict(zip(RECEIVERS, (np.ones(count, dtype=np.bool_), draw_receivers(count, random), one), strict=True))
+    single = np.arange(count) == random.integers(count)
+    who = dict(zip(RECEIVERS, (np.ones(count, dtype=np.bool_), draw_receivers(count, random), single), strict=True))
     budgets = _setting(epsilon, 1)
     curator = MECHANISMS["MIN"].noise(budgets)
     rows: list[Row] = []

@@ -1,4 +1,4 @@
-"""Tables for what the paper does not ask: the price of a threshold, one party that relaxes, protection enjoyed."""
+"""Tables beyond the paper: the price of a threshold, one party that relaxes, the protection enjoyed."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ FACTORS: Final = (2.0, 5.0, 10.0)
 
 
 def price_table(results: Results) -> list[Row]:
-    """Error over that of a trusted curator, for a few thresholds: the median over draws of budgets."""
-    found = {
+    """Error relative to a trusted curator's, for a few thresholds: medians over draws of budgets."""
+    points = {
         (row["parties"], row["receivers"], row["threshold"], row["mechanism"]): row
         for row in results.consortium
         if row["panel"] == "price"
@@ -25,10 +25,10 @@ def price_table(results: Results) -> list[Row]:
     for size in SIZES:
         for threshold in dict.fromkeys((1, size // 4 or 1, size // 2, size - 1)):
             key = (float(size), "all", threshold)
-            if (*key, "G") in found:
+            if (*key, "G") in points:
                 row: Row = {"n": size, "t": threshold}
-                row |= {name: _times(found[(*key, name)]["median"]) for name in ("G", "TMDP", "non-thre")}
-                row["G, one receiver"] = _times(found[(float(size), "one", threshold, "G")]["median"])
+                row |= {name: _times(points[(*key, name)]["median"]) for name in ("G", "TMDP", "non-thre")}
+                row["G, one receiver"] = _times(points[(float(size), "one", threshold, "G")]["median"])
                 rows.append(row)
     return rows
 
@@ -38,16 +38,16 @@ def _times(value: object) -> str:
 
 
 def relax_table(results: Results) -> list[Row]:
-    """Error left when one party of ten multiplies its epsilon."""
-    found = {
+    """The error after one of ten parties multiplies its epsilon, relative to before."""
+    points = {
         (row["who"], row["factor"], row["mechanism"]): row for row in results.consortium if row["panel"] == "relax"
     }
     rows: list[Row] = []
     for who in ("strictest", "middle"):
         for name in COMPARED:
-            if (who, FACTORS[0], name) in found:
+            if (who, FACTORS[0], name) in points:
                 row: Row = {"who relaxes": who, "mechanism": name}
-                row |= {f"epsilon x {factor:g}": _percent(found[(who, factor, name)]["median"]) for factor in FACTORS}
+                row |= {f"epsilon x {factor:g}": _percent(points[(who, factor, name)]["median"]) for factor in FACTORS}
                 rows.append(row)
     return rows
 
@@ -57,7 +57,7 @@ def _percent(value: object) -> str:
 
 
 def enjoyed_table(results: Results) -> list[Row]:
-    """How many times stronger protection is than asked, in epsilon, for three groups of parties."""
+    """How many times stronger the protection is than asked for, in epsilon."""
     rows: list[Row] = []
     for size in (20, PAPER_PARTIES):
         for name in COMPARED:

@@ -38,7 +38,15 @@ def jobs(quick: bool, seed: int) -> list[Job]:
     """
     repetitions = QUICK_REPETITIONS if quick else REPETITIONS
     return [
-        Job("count", panel, float(x), first, min(_BLOCK, repetitions - first), seed, weight=_weight(panel, x))
+        Job(
+            "count",
+            panel,
+            float(x),
+            first=first,
+            count=min(_BLOCK, repetitions - first),
+            seed=seed,
+            weight=_weight(panel, x),
+        )
         for panel, points in (QUICK if quick else PANELS).items()
         for x in points
         for first in range(0, repetitions, _BLOCK)

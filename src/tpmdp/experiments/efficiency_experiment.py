@@ -4,7 +4,7 @@ All parties receive, and needs are lognormal: hard enough for a solver, and the 
 gets Eq. (4) with a row for each coalition of exactly t parties: the variances of the honest sum to at least their
 largest need. The paper counts a row for each coalition and honest party; the others of a coalition follow from that
 one, so what is measured here is about n times smaller than the paper's table says. It is the paper's program, not
-the best one can do with a solver: a further variable for the sum of all variances leaves t + 1 nonzeros a row instead
+the best one can do with a solver: a further variable for the sum of all variances leaves t + 1 nonzeros per row instead
 of n - t, which helps much where t is constant and not at all where it is half.
 
 t is constant or half of the parties. Two constants, to see the exponent move with t: 2, the least with more rows than
@@ -61,7 +61,7 @@ _POINTS_MIN: Final = 3
 
 
 def threshold_of(rule: str, count: int) -> int:
-    """How many of so many parties may collude.
+    """The threshold for this number of parties.
 
     >>> threshold_of("t3", 10), threshold_of("half", 11)
     (3, 5)
@@ -81,7 +81,7 @@ def jobs(quick: bool, seed: int) -> list[Job]:
         sizes = {"highs": highs[rule], "gurobi": gurobi[rule]}
         sizes["ours"] = tuple(sorted({*highs[rule], *gurobi[rule], *far}))
         for method in METHODS:
-            result += [_job(rule, method, count, quick, seed) for count in sizes[method]]
+            result += [_job(rule, method, count, quick=quick, seed=seed) for count in sizes[method]]
     return result
 
 
@@ -90,9 +90,9 @@ def _job(rule: str, method: str, count: int, quick: bool, seed: int) -> Job:
     settings = (("method", method), ("time_limit_s", limit_s), ("memory_limit_mb", MEMORY_LIMIT_MB))
     if method == "ours":
         seconds = 0.2 + 1e-7 * count
-    else:  # about a microsecond a nonzero, beside starting the process
+    else:  # about a microsecond per nonzero, plus the start of the process
         seconds = min(limit_s, 0.6 + 1.2e-6 * _nonzeros(count, threshold_of(rule, count)))
-    return Job("efficiency", rule, float(count), 0, runs, seed, settings, seconds)
+    return Job("efficiency", rule, float(count), first=0, count=runs, seed=seed, settings=settings, weight=seconds)
 
 
 def run(job: Job) -> list[Row]:
@@ -106,10 +106,10 @@ def run(job: Job) -> list[Row]:
     count = int(job.x)
     threshold = threshold_of(job.panel, count)
     method = str(job.setting["method"])
-    found = _measured(job, threshold)
-    if "error" in found:
-        raise SolverError(f"{METHODS[method]} with n = {count}, t = {threshold} failed: {found['error']}")
-    seconds = found["build_s"] + found["solve_s"] if "solve_s" in found else None
+    answer = _measured(job, threshold)
+    if "error" in answer:
+        raise SolverError(f"{METHODS[method]} with n = {count}, t = {threshold} failed: {answer['error']}")
+    seconds = answer["build_s"] + answer["solve_s"] if "solve_s" in answer else None
     return [
         {
             "panel": job.panel,
@@ -118,11 +118,11 @@ def run(job: Job) -> list[Row]:
             "n": count,
             "threshold": threshold,
             "seconds": seconds,
-            **{name: found.get(name) for name in ("build_s", "solve_s", "runs", "peak_bytes")},
+            **{name: answer.get(name) for name in ("build_s", "solve_s", "runs", "peak_bytes")},
             "constraints": _coalitions(count, threshold),
             "nonzeros": None if method == "ours" else _nonzeros(count, threshold),
-            "total": found.get("total"),
-            "outcome": found["outcome"],
+            "total": answer.get("total"),
+            "outcome": answer["outcome"],
             "seed": job.seed,
         }
     ]
@@ -151,7 +151,7 @@ def _measured(job: Job, threshold: int) -> dict[str, Any]:
 def _resident_bytes(pid: int) -> int:
     """Memory that a process really uses; 0 where the system does not say, so there is no limit there.
 
-    Watched from outside: the system's own limit counts address space, of which HiGHS takes twice what it uses.
+    It is watched from outside: the system's own limit counts address space, of which HiGHS reserves twice what it uses.
     """
     try:
         status = Path(f"/proc/{pid}/status").read_text()
@@ -240,4 +240,4 @@ def disagreement(rows: Sequence[Row]) -> float:
     for row in rows:
         if row["total"] is not None:
             totals.setdefault((row["rule"], row["n"]), []).append(float(row["total"]))
-    return max(((max(found) - min(found)) / max(found) for found in totals.values()), default=0.0)
+    return max(((max(same) - min(same)) / max(same) for same in totals.values()), default=0.0)

@@ -41,7 +41,7 @@ def main() -> None:
     fields = task["job"]
     job = Job(**{**fields, "settings": tuple((name, value) for name, value in fields["settings"])})
     try:
-        answer = measure(draw_needs(job), task["threshold"], str(job.setting["method"]), job.count)
+        answer = measure(draw_needs(job), task["threshold"], str(job.setting["method"]), count=job.count)
     except MemoryError:
         answer = {"outcome": "memory"}
     except MissingDependencyError:
@@ -71,13 +71,13 @@ def measure(need: FloatArray, threshold: int, method: str, count: int) -> dict[s
     >>> answer["outcome"], answer["total"]
     ('ok', 4.5)
     """
-    _once(np.ones(3), 1, np.ones(3, dtype=np.bool_), method)  # modules and libraries are loaded now
+    _once(np.ones(3), 1, np.ones(3, dtype=np.bool_), method=method)  # modules and libraries are loaded now
     everyone = np.ones(len(need), dtype=np.bool_)  # receives: an input like the needs, so not counted
     before, since = _memory_now()
-    runs = [_once(need, threshold, everyone, method)]
+    runs = [_once(need, threshold, everyone, method=method)]
     peak = max(0, _memory_peak(since) - before)  # of the first run: the next ones find memory that it left
     more = min(count, int(_REPEATING_S / (runs[0][0] + runs[0][1]))) - 1
-    runs += [_once(need, threshold, everyone, method) for _ in range(more)]
+    runs += [_once(need, threshold, everyone, method=method) for _ in range(more)]
     build_s, solve_s = (median(run[part] for run in runs) for part in (0, 1))
     measured = {"build_s": build_s, "solve_s": solve_s, "runs": len(runs), "peak_bytes": peak}
     return {"outcome": "ok", **measured, "total": runs[0][2]}

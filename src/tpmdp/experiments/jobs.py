@@ -1,9 +1,10 @@
-"""A piece of an experiment that can be computed by itself, anywhere, and kept: what it depends on, and its rows."""
+"""A piece of an experiment that can be computed on its own, on any machine, and stored."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Final
 
@@ -13,26 +14,26 @@ Value = str | int | float | bool | None
 Row = dict[str, Value]
 
 RECIPE: Final = 3
-"""Raised when what a job computes changes, so that what was kept of earlier runs is not used again."""
+"""Raised when what a job computes changes, so that stored rows of earlier versions are not used."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One point of one panel, or a part of its repetitions. Two jobs with equal fields give equal rows."""
+    """One point of a panel, or some of its repetitions. Two jobs with equal fields give equal rows."""
 
     experiment: str
     panel: str
     x: float
-    """Where on the panel's horizontal axis."""
+    """The place on the panel's horizontal axis."""
     first: int
-    """The number of its first repetition; a repetition's randomness depends on its number, not on the job."""
+    """The number of the first repetition. Its randomness depends on this number, not on the job."""
     count: int
     """How many repetitions."""
     seed: int
     settings: tuple[tuple[str, Value], ...] = ()
-    """All else that the result depends on."""
+    """Everything else that the result depends on."""
     weight: float = 1.0
-    """How long it takes, relative to others: for the time left and the order of work."""
+    """How long it takes, relative to other jobs."""
 
     @property
     def setting(self) -> dict[str, Value]:
@@ -45,7 +46,7 @@ class Job:
 
     @property
     def key(self) -> str:
-        """A name for the file that keeps its rows; jobs that differ have different ones.
+        """The name of the file of its rows; different jobs have different names.
 
         >>> Job("count", "density", 0.1, 0, 5, 1).key == Job("count", "density", 0.1, 0, 5, 2).key
         False
@@ -57,10 +58,23 @@ class Job:
     def random(self, repetition: int) -> np.random.Generator:
         """The randomness of a repetition: the same on every machine, however the work is divided.
 
-        >>> one, other = Job("count", "density", 0.1, 0, 5, 1), Job("count", "density", 0.1, 3, 1, 1)
-        >>> bool(one.random(3).random() == other.random(3).random())
+        >>> large, small = Job("count", "density", 0.1, 0, 5, 1), Job("count", "density", 0.1, 3, 1, 1)
+        >>> bool(large.random(3).random() == small.random(3).random())
         True
         """
         fields = [self.experiment, self.panel, float(self.x).hex(), self.seed, repetition]
         digest = hashlib.sha256(json.dumps(fields).encode()).digest()
         return np.random.default_rng(np.random.SeedSequence(int.from_bytes(digest, "big")))
+
+
+def rows_of_draws(job: Job, work: Callable[[Job, np.random.Generator], list[Row]]) -> list[Row]:
+    """The rows of every draw of a job, with the columns that all panels have.
+
+    >>> rows_of_draws(Job("count", "density", 0.1, 0, 1, 1), lambda job, random: [{"error": 2.0}])
+    [{'panel': 'density', 'x': 0.1, 'draw': 0, 'error': 2.0, 'seed': 1}]
+    """
+    return [
+        {"panel": job.panel, "x": job.x, "draw": draw, **row, "seed": job.seed}
+        for draw in range(job.first, job.first + job.count)
+        for row in work(job, job.random(draw))
+    ]

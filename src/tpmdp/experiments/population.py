@@ -30,7 +30,7 @@ RANGES: Final = (
     Range("income", 0.0, 200_000.0),
 )
 """Public bounds of the five attributes; the last is what is predicted."""
-COLUMNS: Final = tuple(one.column for one in RANGES)
+COLUMNS: Final = tuple(bounds.column for bounds in RANGES)
 _BOUNDS_FILE_MAX: Final = 1 << 20
 _COLUMNS_MAX: Final = 100
 
@@ -57,7 +57,7 @@ def synthetic_adults(records: int, seed: int) -> dict[str, FloatArray]:
 
 
 def read_adults(path: Path | None, records: int, seed: int) -> Table:
-    """So many adults of a file with the five columns, drawn at random; a synthetic population where there is no file.
+    """This many adults of a file with the five columns, drawn at random; a synthetic population if there is no file.
 
     >>> len(read_adults(None, 10, seed=0)["income"])
     10
@@ -76,11 +76,11 @@ class People:
     data: str | None = None
     bounds: str | None = None
     digest: str = ""
-    """Of the file and the bounds, so that results of other data are not taken for these."""
+    """Of the file and the bounds, so that results of other data are not mistaken for these."""
     count: int | None = None
-    """How many records there are; None where as many as needed are drawn."""
+    """How many records there are; None if as many as needed are drawn."""
     sha256: str = ""
-    """Of the file alone, as sha256sum tells it."""
+    """Of the file alone, as sha256sum prints it."""
 
     @classmethod
     def of(cls, data: Path | None, bounds: Path | None) -> People:
@@ -101,12 +101,12 @@ class People:
             digest = hashlib.file_digest(stream, "sha256")
         sha256 = digest.hexdigest()
         digest.update(repr(ranges).encode())
-        found = cls(str(data.resolve()), None if bounds is None else str(bounds.resolve()), digest.hexdigest())
+        people = cls(str(data.resolve()), None if bounds is None else str(bounds.resolve()), digest.hexdigest())
         try:
-            count = len(found.records(0, 0))
-        except TpmdpError as error:  # worded for parties of a study, who tell how many records they have
+            count = len(people.records(0, 0))
+        except TpmdpError as error:  # worded for parties of a study, which state how many records they have
             raise TpmdpError(str(error).replace(" and lower `records` in the study", "")) from None
-        return replace(found, count=count, sha256=sha256)
+        return replace(people, count=count, sha256=sha256)
 
     @property
     def ranges(self) -> tuple[Range, ...]:
@@ -114,7 +114,7 @@ class People:
         return RANGES if self.bounds is None else read_bounds(Path(self.bounds))
 
     def records(self, seed: int, synthetic: int) -> FloatArray:
-        """All people with every attribute scaled to [-1, 1]; of a synthetic population so many.
+        """All people, or this many synthetic ones, with every attribute scaled to [-1, 1].
 
         >>> People().records(1, 1000).shape
         (1000, 5)
@@ -124,14 +124,14 @@ class People:
 
 @lru_cache(maxsize=1)
 def _records(people: People, seed: int, synthetic: int) -> FloatArray:
-    """Kept, as every point of an experiment needs them."""
+    """Cached, because every point of an experiment needs them."""
     ranges = people.ranges
     table: Table
     if people.data is None:
         table = synthetic_adults(synthetic, seed)
     else:
-        table = read_table(Path(people.data), dict.fromkeys([one.column for one in ranges], "number"))
-    return np.column_stack([2 * one.shares(table) for one in ranges])
+        table = read_table(Path(people.data), dict.fromkeys([bounds.column for bounds in ranges], "number"))
+    return np.column_stack([2 * bounds.shares(table) for bounds in ranges])
 
 
 def read_bounds(path: Path) -> tuple[Range, ...]:
@@ -141,21 +141,21 @@ def read_bounds(path: Path) -> tuple[Range, ...]:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = Path(folder) / "bounds.toml"
     ...     _ = file.write_text("age = [18, 96]\\nincome = [0, 200000]\\n")
-    ...     [one.column for one in read_bounds(file)]
+    ...     [bounds.column for bounds in read_bounds(file)]
     ['age', 'income']
     """
     with readable(path, _BOUNDS_FILE_MAX):
         try:
-            found = tomllib.loads(path.read_text(encoding="utf-8"))
+            document = tomllib.loads(path.read_text(encoding="utf-8"))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
             raise FileError(path, f"is not TOML ({error})", "write lines such as age = [18, 96]") from None
-    if not 2 <= len(found) <= _COLUMNS_MAX:
-        rule = f"has bounds of {len(found)} columns, not of 2 to {_COLUMNS_MAX}"
+    if not 2 <= len(document) <= _COLUMNS_MAX:
+        rule = f"has bounds of {len(document)} columns, not of 2 to {_COLUMNS_MAX}"
         raise FileError(path, rule, "give the columns to predict from, then the one to predict")
     ranges = []
-    for column, value in found.items():
+    for column, value in document.items():
         pair = value if isinstance(value, list) and len(value) == 2 else [None]
-        if any(isinstance(one, bool) or not isinstance(one, int | float) or abs(one) > 1e300 for one in pair):
+        if any(isinstance(end, bool) or not isinstance(end, int | float) or abs(end) > 1e300 for end in pair):
             raise InputError(f"bounds of {column}", value, "must be two numbers of usual size", "write [low, high]")
         ranges.append(Range(column, *pair))
     return tuple(ranges)

@@ -67,7 +67,18 @@ def jobs(quick: bool, seed: int, people: People | None = None) -> list[Job]:
             for first in range(0, runs, step):
                 count = min(step, runs - first)
                 weight = 0.1 + count * size / 200_000  # about seconds
-                result.append(Job("regression", panel, float(x), first, count, seed, settings, weight))
+                result.append(
+                    Job(
+                        "regression",
+                        panel,
+                        float(x),
+                        first=first,
+                        count=count,
+                        seed=seed,
+                        settings=settings,
+                        weight=weight,
+                    )
+                )
     return result
 
 
@@ -120,7 +131,7 @@ def cross_validate(people: FloatArray, scenario: Scenario, random: np.random.Gen
     5
     """
     kind = RegressionProblem(people[:1])
-    everyone = scenario.setting(random, kind.sensitivity, len(people), kind.spread)
+    everyone = scenario.setting(random, kind.sensitivity, len(people), spread=kind.spread)
     fold_of = random.permutation(len(people)) % FOLDS
     result = []
     for fold in range(FOLDS):

@@ -1,9 +1,10 @@
-"""The report of an evaluation: claims, figures, and the numbers behind them, as a Markdown page and as a table."""
+"""The report of the experiments: claims, figures and their numbers, as a Markdown page and as tables."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
@@ -59,45 +60,35 @@ def judge(results: Results) -> Judged:
 
 def draw_all(results: Results, folder: Path) -> list[Path]:
     """Every figure for which there are results."""
+    consortium = results.consortium_rows
+    figures: list[tuple[str, object, Callable[[Path], None]]] = [
+        ("count", results.count_rows, partial(draw_count, results.count.points)),
+        ("regression", results.regression_rows, partial(draw_regression, results.regression.points)),
+        ("efficiency", results.efficiency_rows, partial(draw_efficiency, results.efficiency_rows)),
+        ("consortium", consortium, partial(draw_consortium, results.consortium, consortium)),
+        ("weights", results.weights_rows, partial(draw_weights, results.weights)),
+        ("weights_adversary", results.weights_rows, partial(draw_adversary, results.weights)),
+        ("telling", results.count_rows and consortium, partial(draw_telling, results.count.points, consortium)),
+    ]
     folder.mkdir(parents=True, exist_ok=True)
-    made: list[Path] = []
-    if results.count_rows:
-        draw_count(results.count.points, made_path(made, folder, "count"))
-    if results.regression_rows:
-        draw_regression(results.regression.points, made_path(made, folder, "regression"))
-    if results.efficiency_rows:
-        draw_efficiency(results.efficiency_rows, made_path(made, folder, "efficiency"))
-    if results.consortium_rows:
-        draw_consortium(results.consortium, results.consortium_rows, made_path(made, folder, "consortium"))
-    if results.weights_rows:
-        draw_weights(results.weights, made_path(made, folder, "weights"))
-        draw_adversary(results.weights, made_path(made, folder, "weights_adversary"))
-    if results.count_rows and results.consortium_rows:
-        draw_telling(results.count.points, results.consortium_rows, made_path(made, folder, "telling"))
-    return made
+    pictures = []
+    for name, rows, draw in figures:
+        if rows:
+            pictures.append(folder / f"{name}.svg")
+            draw(pictures[-1])
+    return pictures
 
 
-def made_path(made: list[Path], folder: Path, name: str) -> Path:
-    """The path of a figure, which is noted.
-
-    >>> made = []
-    >>> made_path(made, Path("out"), "count").as_posix(), len(made)
-    ('out/count.svg', 1)
-    """
-    made.append(folder / f"{name}.svg")
-    return made[-1]
-
-
-def write_report(evaluation: ExperimentRun, results: Results, path: Path) -> list[Path]:
+def write_report(run: ExperimentRun, results: Results, path: Path) -> list[Path]:
     """The page, and its pictures in a folder of the same name beside it; all files that were written."""
     pictures = draw_all(results, path.with_suffix(""))
     with replacing(path) as file:
-        file.write_text("\n".join(_page(evaluation, results, path, pictures)) + "\n", encoding="utf-8")
+        file.write_text("\n".join(_page(run, results, path, pictures=pictures)) + "\n", encoding="utf-8")
     return [path, *pictures]
 
 
-def _page(evaluation: ExperimentRun, results: Results, path: Path, pictures: Sequence[Path]) -> list[str]:
-    lines = ["# The paper's evaluation, reproduced", "", *_about(evaluation), "", *_settings(evaluation), ""]
+def _page(run: ExperimentRun, results: Results, path: Path, pictures: Sequence[Path]) -> list[str]:
+    lines = ["# The paper's evaluation, reproduced", "", *_about(run), "", *_settings(run), ""]
     judged = judge(results)
     if judged:
         lines += ["## Claims", "", f"What words mean here: {WORDS}.", "", *_claims(judged), ""]
@@ -112,7 +103,7 @@ def _page(evaluation: ExperimentRun, results: Results, path: Path, pictures: Seq
             "for bits; 1000: the paper's. Dashed: the answer n/2.",
         ),
         "weights_adversary": (
-            "### Budgets that go with the data",
+            "### Budgets related to the data",
             "n = 1000, t = 500, the paper's budgets; half of the parties hold a 1.",
         ),
     }
@@ -134,39 +125,39 @@ def _page(evaluation: ExperimentRun, results: Results, path: Path, pictures: Seq
     return lines[:-1]
 
 
-def _about(evaluation: ExperimentRun) -> list[str]:
-    """How the page was made."""
-    made = evaluation.manifest()
-    versions = ", ".join(f"{name} {version}" for name, version in made["versions"].items())
-    cores, memory = made["machine"]["cores"], made["machine"]["memory_gb"]
+def _about(run: ExperimentRun) -> list[str]:
+    """How the page was generated."""
+    manifest = run.manifest()
+    versions = ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())
+    cores, memory = manifest["machine"]["cores"], manifest["machine"]["memory_gb"]
     source = "a synthetic population"
-    if made["data"]:
-        source = f"`{made['data']}` ({made['records']:,} records, SHA-256 {made['data_sha256'][:12]})"
-    bounds = ", ".join(f"{name} [{low:g}, {high:g}]" for name, (low, high) in made["bounds"].items())
+    if manifest["data"]:
+        source = f"`{manifest['data']}` ({manifest['records']:,} records, SHA-256 {manifest['data_sha256'][:12]})"
+    bounds = ", ".join(f"{name} [{low:g}, {high:g}]" for name, (low, high) in manifest["bounds"].items())
     lines = [
-        f"Written by `tpmdp experiment {evaluation.what}{' --quick' if evaluation.quick else ''}` "
-        f"with seed {made['seed']}; {versions}; {cores} cores, {memory} GB. Do not edit: run it again.",
+        f"Written by `tpmdp experiment {run.what}{' --quick' if run.quick else ''}` "
+        f"with seed {manifest['seed']}; {versions}; {cores} cores, {memory} GB. Do not edit: run it again.",
     ]
-    if evaluation.quick:
+    if run.quick:
         lines += ["", "**A quick run: few points and repetitions. Claims need the full one.**"]
-    if {"regression", "weights"} & set(made["experiments"]):
+    if {"regression", "weights"} & set(manifest["experiments"]):
         lines += ["", f"Regression data: {source}. Public bounds, values outside clipped: {bounds}."]
-        if evaluation.left_out:
-            lines += [f"Left out, as the file has too few records: n = {', '.join(map(str, evaluation.left_out))}."]
+        if run.left_out:
+            lines += [f"Left out, as the file has too few records: n = {', '.join(map(str, run.left_out))}."]
     return lines
 
 
-def _settings(evaluation: ExperimentRun) -> list[str]:
+def _settings(run: ExperimentRun) -> list[str]:
     """What the paper fixes, and what it leaves open."""
-    repetitions = count.QUICK_REPETITIONS if evaluation.quick else count.REPETITIONS
-    runs = regression.QUICK_RUNS if evaluation.quick else regression.RUNS
-    parties = regression.QUICK_PARTIES if evaluation.quick else regression.PARTIES
+    repetitions = count.QUICK_REPETITIONS if run.quick else count.REPETITIONS
+    runs = regression.QUICK_RUNS if run.quick else regression.RUNS
+    parties = regression.QUICK_PARTIES if run.quick else regression.PARTIES
     return [
         "## Settings",
         "",
-        "As in the paper unless a panel varies it: a share f_C = 0.54 of conservative parties with epsilon uniform in "
-        "[0.01, 0.2], 0.37 moderate ones in [0.2, 1], the rest liberal with 1; delta = 1/(10 n); t = n/2; any set of "
-        "receivers but the empty one, equally likely. Where f_C varies, the moderate share stays. A party holds one "
+        "As in the paper, unless a panel varies it: a share f_C = 0.54 of conservative parties with epsilon uniform in "
+        "[0.01, 0.2], 0.37 moderate ones in [0.2, 1], the rest liberal with 1; delta = 1/(10 n); t = n/2; every "
+        "non-empty set of receivers equally likely. Where f_C varies, the moderate share stays. Each party holds one "
         "record.",
         "",
         f"- Count: n = 1000, density 0.15, {repetitions} repetitions, each with its own data, budgets, receivers and "
@@ -185,8 +176,10 @@ def _settings(evaluation: ExperimentRun) -> list[str]:
 def _claims(judged: Judged) -> list[str]:
     counts = Counter(result.status for claim, result in judged if claim.where != OURS)
     words = {ClaimStatus.HOLDS: "hold", ClaimStatus.FAILS: "do not hold", ClaimStatus.DEPENDS: "depend on the setting"}
-    told = [f"{counts[verdict]} {words.get(verdict, verdict.value)}" for verdict in ClaimStatus if counts[verdict]]
-    whole = f"Of {counts.total()} sentences of the paper " + ", ".join(told) + ". Some say the same of several figures."
+    parts = [f"{counts[status]} {words.get(status, status.value)}" for status in ClaimStatus if counts[status]]
+    whole = (
+        f"Of {counts.total()} sentences of the paper " + ", ".join(parts) + ". Some say the same of several figures."
+    )
     lines = [whole, ""]
     rows: list[Row] = []
     notes = []
@@ -210,8 +203,8 @@ def _complexity(results: Results) -> list[list[str]]:
     }
     rows: list[Row] = [{names[key]: row[key] for key in names} for row in complexity(results.efficiency_rows)]
     text = (
-        "The paper writes a row for each coalition and honest party. One row a coalition, with the largest need, says "
-        "the same and is what was measured: a power of n less. A solver may use up to 8 GiB and 90 seconds a point. "
+        "The paper writes a row for each coalition and honest party. One row per coalition, with the largest need, is "
+        "equivalent and was measured here: a power of n less. A solver may use up to 8 GiB and 90 seconds per point. "
         f"All methods find the same optimum: totals differ by {disagreement(results.efficiency_rows):.0e} at most."
     )
     return [[text], _table(rows)]
@@ -236,10 +229,10 @@ def _beyond(results: Results) -> list[list[str]]:
 
 
 _ADVERSARY: Final = (
-    "A part of the ones is with the strictest parties (left) or with the most liberal ones (right), the rest anywhere. "
-    "W then errs by more than its noise: it is right on average only if budgets have nothing to do with the data. Its "
-    "plain 95 % interval rests on that and soon fails; the one widened by the stated bound does not. Data chosen "
-    "against the weights attain the bound."
+    "Some of the ones are with the strictest parties (left) or the most liberal ones (right), the rest anywhere. "
+    "The error of W is then larger than its noise: W is unbiased only if budgets are unrelated to the data. Its plain "
+    "95 % interval assumes that and soon fails; the interval widened by the stated bound does not. Data chosen against "
+    "the weights attain the bound."
 )
 
 
@@ -252,8 +245,8 @@ def _weights(results: Results) -> list[list[str]]:
         [
             "In W party j counts with a public weight w_j, and needs w_j^2 times its noise. Up to 50 parties hold a "
             "bit each, a fair coin, and have the budgets of a consortium (epsilon from 0.1 to 2, delta = 1e-6); all "
-            "receive. Above the dashed line saying n/2 without asking anybody is better: for fair coins it errs by "
-            "sqrt(n)/2, for the paper's density by 0.35 n. Sample, as published, is not scaled back for the parties "
+            "receive. Above the dashed line the answer n/2, without any data, is better: for fair coins its error is "
+            "sqrt(n)/2, for the paper's density 0.35 n. Sample, as published, is not scaled back for the parties "
             "it drops; most of its error is that, as the measures show. Errors and "
             f"coverage are computed, over {draws} draws of budgets and bits; the regression is simulated, {runs} runs."
         ],
@@ -262,16 +255,16 @@ def _weights(results: Results) -> list[list[str]]:
     ]
 
 
-def measure_rows(found: Sequence[Measure]) -> list[Row]:
+def measure_rows(measured: Sequence[Measure]) -> list[Row]:
     """The table of measures.
 
     >>> measure_rows([Measure("error", "at most 1", "0.5", ClaimStatus.HOLDS)])
     [{'measure': 'error', 'wanted': 'at most 1', 'measured': '0.5', 'met': 'yes'}]
     """
-    return [{"measure": one.what, "wanted": one.wanted, "measured": one.measured, "met": one.met} for one in found]
+    return [{"measure": row.what, "wanted": row.wanted, "measured": row.measured, "met": row.met} for row in measured]
 
 
-def print_measures(found: Sequence[Measure], console: Console) -> None:
+def print_measures(measured: Sequence[Measure], console: Console) -> None:
     """What is wanted of weights, and what was measured, on the terminal."""
     from rich.text import Text
 
@@ -279,8 +272,8 @@ def print_measures(found: Sequence[Measure], console: Console) -> None:
     for name, ratio in (("measure", 5), ("wanted", 2), ("measured", 5)):
         table.add_column(name, ratio=ratio)
     table.add_column("met", no_wrap=True)
-    for one in found:
-        table.add_row(one.what, one.wanted, one.measured, Text(one.met, style=_STYLES[one.verdict]))
+    for row in measured:
+        table.add_row(row.what, row.wanted, row.measured, Text(row.met, style=_STYLES[row.status]))
     console.print(table)
 
 
@@ -299,8 +292,8 @@ def _agreement(results: Results) -> list[str]:
     ]
     grid = column(results.agreement_rows, "grid")
     text = (
-        "Sessions with keys, masks and exact noise on a grid; `relay` runs every party in a process of its own over "
-        "HTTP. Noise comes from the system, so these numbers change from run to run. A ratio of 1 is agreement: the "
+        "Sessions with keys, masks and exact noise on a grid; `relay` runs every party in its own process over "
+        "HTTP. Noise comes from the system, so these numbers change from run to run. A ratio of 1 is agreement; the "
         f"grid itself adds at most {100 * (grid.max() - 1):.3f} %."
     )
     return [text, "", *_table(rows)]

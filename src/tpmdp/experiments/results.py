@@ -1,4 +1,4 @@
-"""What was measured, as claims ask for it: errors at points, intervals, ratios, paired comparisons."""
+"""The results of experiments, for claims: errors at points, intervals, ratios and paired comparisons."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class NotMeasuredError(LookupError):
 
 @dataclass(frozen=True)
 class Curves:
-    """Points of panels: the error of each mechanism against x."""
+    """The error of each mechanism against x, by panel."""
 
     points: Sequence[Row]
     default_key: str = "rmse"
 
     def xs(self, panel: str) -> list[float]:
-        """Where the panel was measured.
+        """The points at which the panel was measured.
 
         >>> Curves([{"panel": "a", "x": 2.0, "mechanism": "G"}, {"panel": "a", "x": 1.0, "mechanism": "G"}]).xs("a")
         [1.0, 2.0]
@@ -53,21 +53,21 @@ class Curves:
         raise NotMeasuredError(panel, x, mechanism)
 
     def ratio(self, panel: str, x: float, above: str, below: str) -> float:
-        """How many times larger one mechanism's error is than another's."""
+        """The error of `above` over that of `below`."""
         return self.at(panel, x, above) / self.at(panel, x, below)
 
     def apart(self, panel: str, x: float, worse: str, better: str) -> bool:
         """Whether the simulated 95 % intervals do not overlap, the worse above the better."""
-        return self.at(panel, x, worse, "low") > self.at(panel, x, better, "high")
+        return self.at(panel, x, worse, key="low") > self.at(panel, x, better, key="high")
 
     def rises(self, panel: str, before: float, after: float, mechanism: str) -> bool:
         """Whether a mechanism's error is larger at one point than at another, beyond the 95 % intervals."""
-        return self.at(panel, after, mechanism, "low") > self.at(panel, before, mechanism, "high")
+        return self.at(panel, after, mechanism, key="low") > self.at(panel, before, mechanism, key="high")
 
 
 @dataclass(frozen=True)
 class Results:
-    """All rows that were measured; what was not is empty."""
+    """All rows that were measured; empty for experiments that were not run."""
 
     count_rows: Sequence[Row] = ()
     regression_rows: Sequence[Row] = ()
@@ -103,14 +103,14 @@ class Results:
     def clearly(self, panel: str, x: float, worse: str, better: str) -> bool:
         """Whether the computed error of a count is at least 10 % larger, and so in the same draws: significantly."""
         here = [row for row in self.count_rows if row["panel"] == panel and row["x"] == x]
-        one, other = (column([row for row in here if row["mechanism"] == name], "expected") for name in (worse, better))
-        if not len(one):
+        errors = [column([row for row in here if row["mechanism"] == name], "expected") for name in (worse, better)]
+        if not len(errors[0]):
             raise NotMeasuredError(panel, x)
-        return self.count.ratio(panel, x, worse, better) >= 1.1 and mean_interval(one - other)[1] > 0
+        return self.count.ratio(panel, x, worse, below=better) >= 1.1 and mean_interval(errors[0] - errors[1])[1] > 0
 
-    def difference(self, panel: str, x: float, one: str, other: str) -> tuple[float, float, float]:
-        """Prediction error of one mechanism less that of another on the same folds: mean, share of the larger one's
-        error beyond that of the fit without noise, and p of Wilcoxon's test over runs (single huge folds weigh little).
+    def difference(self, panel: str, x: float, worse: str, better: str) -> tuple[float, float, float]:
+        """Prediction error of one mechanism less that of another on the same folds: its mean, its share of the larger
+        error beyond that of the fit without noise, and p of Wilcoxon's test over runs (robust to single huge folds).
         """
         here = [row for row in self.regression_rows if row["panel"] == panel and row["x"] == x]
         if not here:
@@ -122,10 +122,10 @@ class Results:
                     for folds in grouped([row for row in here if row["mechanism"] == name], "run").values()
                 ]
             )
-            for name in (one, other, "non-pri")
+            for name in (worse, better, "non-pri")
         }
-        gap = by_mechanism[one] - by_mechanism[other]
-        larger = max(by_mechanism[one].mean(), by_mechanism[other].mean()) - by_mechanism["non-pri"].mean()
+        gap = by_mechanism[worse] - by_mechanism[better]
+        larger = max(by_mechanism[worse].mean(), by_mechanism[better].mean()) - by_mechanism["non-pri"].mean()
         chance = float(stats.wilcoxon(gap, method="approx").pvalue) if np.ptp(gap) else 1.0
         return float(gap.mean()), float(gap.mean() / larger) if larger > 0 else 0.0, chance
 

@@ -51,7 +51,7 @@ class Scenario:
         """
         count = self.parties if people is None else people
         spec = Spec(
-            epsilon=draw_epsilon(count, self.conservative, self.moderate, random),
+            epsilon=draw_epsilon(count, self.conservative, self.moderate, random=random),
             delta=1 / (10 * self.parties),
             sensitivity=sensitivity,
             threshold=self.colluders,

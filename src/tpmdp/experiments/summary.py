@@ -1,4 +1,4 @@
-"""From rows of single repetitions to points with 95 % intervals, and tidy files of both."""
+"""Summaries of rows of single repetitions: points with 95 % intervals; and CSV files of both."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ def ratio_interval(above: FloatArray, below: FloatArray) -> tuple[float, float, 
     >>> [round(value, 3) for value in ratio_interval(np.array([2.0, 4.0]), np.array([1.0, 2.0]))]
     [2.0, 2.0, 2.0]
     """
-    one, other = float(above.mean()), float(below.mean())
-    ratio = one / other
-    if one <= 0 or other <= 0:
+    mean_above, mean_below = float(above.mean()), float(below.mean())
+    ratio = mean_above / mean_below
+    if mean_above <= 0 or mean_below <= 0:
         return ratio, -math.inf, math.inf
-    _, low, high = mean_interval(above / one - below / other)
+    _, low, high = mean_interval(above / mean_above - below / mean_below)
     return ratio, ratio * math.exp(low), ratio * math.exp(high)
 
 
@@ -143,7 +143,7 @@ def consortium_points(rows: Sequence[Row]) -> list[Row]:
 
 
 def weights_points(rows: Sequence[Row]) -> list[Row]:
-    """Errors with their intervals; where budgets go with the data also bias, its bound and coverage; coverage alone."""
+    """Errors with their intervals, and for budgets related to the data also bias, its bound and coverage."""
     points: list[Row] = []
     for panel, by in (("threshold", "threshold"), ("default", "x"), ("adversary", "x"), ("worst", "x")):
         here = [row for row in rows if row["panel"] == panel]
@@ -151,8 +151,8 @@ def weights_points(rows: Sequence[Row]) -> list[Row]:
             rmse, low, high = root_mean_square(column(some, "error"))
             point: Row = {"panel": panel, "x": x, "threshold": some[0].get("threshold"), "mechanism": mechanism}
             point |= {"rmse": rmse, "low": low, "high": high, "draws": len(some)}
-            kept = [name for name in ("bias", "bound", "at_most", "covered", "covered_wide") if name in some[0]]
-            points.append(point | {name: float(column(some, name).mean()) for name in kept})
+            averaged = [name for name in ("bias", "bound", "at_most", "covered", "covered_wide") if name in some[0]]
+            points.append(point | {name: float(column(some, name).mean()) for name in averaged})
     here = [row for row in rows if row["panel"] == "coverage"]
     for (x, threshold, density), some in grouped(here, "x", "threshold", "density").items():
         point = {"panel": "coverage", "x": x, "threshold": threshold, "density": density, "mechanism": "W"}

@@ -1,4 +1,4 @@
-"""What is wanted of balanced weights, held against what was measured."""
+"""Targets for balanced weights, and what was measured."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ _MET: Final = {ClaimStatus.HOLDS: "yes", ClaimStatus.FAILS: "no", ClaimStatus.UN
 
 @dataclass(frozen=True)
 class Measure:
-    """A number that is wanted, and the one that was measured."""
+    """A target, and the number that was measured."""
 
     what: str
     wanted: str
     measured: str
-    verdict: ClaimStatus
+    status: ClaimStatus
 
     @property
     def met(self) -> str:
-        """Whether it is as wanted.
+        """Whether the target is met.
 
         >>> Measure("error", "at most 1", "0.5", ClaimStatus.HOLDS).met
         'yes'
         """
-        return _MET[self.verdict]
+        return _MET[self.status]
 
 
 @dataclass(frozen=True)
@@ -47,31 +47,32 @@ class _Wanted:
 
 
 def measures(results: Results) -> list[Measure]:
-    """All that is wanted, in the order of the report; nothing where weights were not run.
+    """All targets, in the order of the report; none if weights were not run.
 
     >>> measures(Results())
     []
     """
     if not results.weights_rows:
         return []
-    found = []
-    for one in WANTED:
+    checked = []
+    for target in WANTED:
         try:
-            measured, good = one.check(results)
-            found.append(Measure(one.what, one.wanted, measured, ClaimStatus.HOLDS if good else ClaimStatus.FAILS))
+            measured, good = target.check(results)
+            status = ClaimStatus.HOLDS if good else ClaimStatus.FAILS
         except NotMeasuredError:
-            found.append(Measure(one.what, one.wanted, "", ClaimStatus.UNKNOWN))
-    return found
+            measured, status = "", ClaimStatus.UNKNOWN
+        checked.append(Measure(target.what, target.wanted, measured, status=status))
+    return checked
 
 
 def _rows(results: Results, panel: str) -> list[Row]:
-    found = [row for row in results.weights_rows if row["panel"] == panel]
-    if not found:
+    rows = [row for row in results.weights_rows if row["panel"] == panel]
+    if not rows:
         raise NotMeasuredError(panel)
-    return found
+    return rows
 
 
-def _told(ratio: float, low: float, high: float) -> str:
+def _with_interval(ratio: float, low: float, high: float) -> str:
     return f"{ratio:.3f} ({low:.3f} to {high:.3f})" if high > low else f"{ratio:.3f}"
 
 
@@ -87,7 +88,7 @@ def _count(
             raise NotMeasuredError(parties)
         ratio, low, high = (float(np.sqrt(value)) for value in ratio_interval(squares[0], squares[1]))
         errors = [float(np.sqrt(values.mean())) for values in squares]
-        return f"{_told(ratio, low, high)}: {errors[0]:.1f} against {errors[1]:.1f}", good(ratio)
+        return f"{_with_interval(ratio, low, high)}: {errors[0]:.1f} against {errors[1]:.1f}", good(ratio)
 
     return check
 
@@ -108,7 +109,7 @@ def _regression(below: str, most: float) -> Callable[[Results], tuple[str, bool]
     def check(results: Results) -> tuple[str, bool]:
         ours, other = excess(results, "W"), excess(results, below)
         ratio, low, high = ratio_interval(ours, other)
-        text = f"{_told(ratio, low, high)}: {ours.mean():.5f} against {other.mean():.5f}"
+        text = f"{_with_interval(ratio, low, high)}: {ours.mean():.5f} against {other.mean():.5f}"
         return text, ratio <= most
 
     return check
@@ -126,11 +127,11 @@ def _covers(results: Results) -> tuple[str, bool]:
     """The least of all points, with an interval that allows for there being many."""
     points = grouped(_rows(results, "coverage"), "x", "threshold", "density")
     confidence = 1 - (1 - CONFIDENCE) / len(points)
-    found = [mean_interval(column(some, "covered"), confidence) for some in points.values()]
-    mean, low, high = min(found)
+    intervals = [mean_interval(column(some, "covered"), confidence) for some in points.values()]
+    mean, low, high = min(intervals)
     sure = f"{100 * low:.2f} to {100 * high:.2f} %, for all at once"
     text = f"{100 * mean:.2f} % ({sure}) at the least of {len(points)} points"
-    return text, all(end >= CONFIDENCE for _, _, end in found)
+    return text, all(end >= CONFIDENCE for _, _, end in intervals)
 
 
 def _covers_always(results: Results) -> tuple[str, bool]:
@@ -162,14 +163,16 @@ def adversary_table(results: Results) -> list[Row]:
                 continue
             ours = by["W"]
             row: Row = {"ones placed by budget": words.format(x)}
-            row |= {f"RMSE of {name}": _one(by[name]["rmse"]) if name in by else "" for name in ("G", "W", "Sample")}
-            row |= {"bias of W": _one(ours["bias"]), "stated bound": _one(ours["bound"])}
+            row |= {
+                f"RMSE of {name}": _decimal(by[name]["rmse"]) if name in by else "" for name in ("G", "W", "Sample")
+            }
+            row |= {"bias of W": _decimal(ours["bias"]), "stated bound": _decimal(ours["bound"])}
             row |= {"interval covers": _percent(ours["covered"]), "widened one": _percent(ours["covered_wide"])}
             rows.append(row)
     return rows
 
 
-def _one(value: Value) -> str:
+def _decimal(value: Value) -> str:
     return f"{float(value or 0):.1f}"
 
 
@@ -179,11 +182,15 @@ def _percent(value: Value) -> str:
 
 WANTED: Final = (
     _Wanted(
-        "Count, n = 1000, t = 500: RMSE of W over that of G", "at most 0.08", _count(1000, "W", "G", _at_most(0.08))
+        "Count, n = 1000, t = 500: RMSE of W over that of G",
+        "at most 0.08",
+        _count(1000, "W", "G", good=_at_most(0.08)),
     ),
-    _Wanted("Count, n = 1000, t = 500: W over Sample", "at most 0.3", _count(1000, "W", "Sample", _at_most(0.3))),
-    _Wanted("Count, n = 10,000, t = 5000: W over G", "at most 0.1", _count(10_000, "W", "G", _at_most(0.1))),
-    _Wanted("Count, n = 10,000, t = 5000: W over Sample", "at most 0.1", _count(10_000, "W", "Sample", _at_most(0.1))),
+    _Wanted("Count, n = 1000, t = 500: W over Sample", "at most 0.3", _count(1000, "W", "Sample", good=_at_most(0.3))),
+    _Wanted("Count, n = 10,000, t = 5000: W over G", "at most 0.1", _count(10_000, "W", "G", good=_at_most(0.1))),
+    _Wanted(
+        "Count, n = 10,000, t = 5000: W over Sample", "at most 0.1", _count(10_000, "W", "Sample", good=_at_most(0.1))
+    ),
     _Wanted("Regression, n = 50,000: excess RMSE of W over that of G", "at most 0.1", _regression("G", 0.1)),
     _Wanted("Regression, n = 50,000: W over Sample", "at most 1.2", _regression("Sample", 1.2)),
     _Wanted("Weights of 1,000,000 parties: time over that of a plan", "at most 20", _time),
@@ -193,15 +200,17 @@ WANTED: Final = (
     _Wanted(
         "Count, n = 1000: W over Sample that is scaled back, as W is",
         "below 1",
-        _count(1000, "W", SCALED.name, lambda x: x < 1),
+        _count(1000, "W", SCALED.name, good=lambda x: x < 1),
     ),
     _Wanted(
         "Count, n = 10,000: W over Sample that is scaled back, as W is",
         "below 1",
-        _count(10_000, "W", SCALED.name, lambda x: x < 1),
+        _count(10_000, "W", SCALED.name, good=lambda x: x < 1),
     ),
     _Wanted(
-        "Count, n = 1000: sampling by private coins (LS) over W", "above 1", _count(1000, "LS", "W", lambda x: x > 1)
+        "Count, n = 1000: sampling by private coins (LS) over W",
+        "above 1",
+        _count(1000, "LS", "W", good=lambda x: x > 1),
     ),
 )
-"""What the weights were made for, and what is stated of them."""
+"""What weights are for, and what is claimed of them."""

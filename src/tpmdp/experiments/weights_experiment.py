@@ -1,7 +1,7 @@
-"""Balanced weights (W) against everybody: at every threshold, where budgets go with the data, and how often they cover.
+"""Balanced weights (W) against all mechanisms: at every threshold, for budgets related to the data, and coverage.
 
-But for the regression nothing is simulated: errors and coverage are computed for budgets and bits drawn at random. Up
-to 50 parties are a consortium, with its budgets and fair coins for bits; more are the paper's groups.
+Except for the regression nothing is simulated: errors and coverage are computed for budgets and bits drawn at random.
+Up to 50 parties are a consortium, with its budgets and fair coins for bits; more parties are the paper's groups.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import tpmdp.experiments.count_experiment as count
 import tpmdp.experiments.regression_experiment as regression
 from tpmdp._util.arrays import FloatArray
 from tpmdp._util.clock import now_s
-from tpmdp.experiments.jobs import Job, Row, Value
+from tpmdp.experiments.jobs import Job, Row, Value, rows_of_draws
 from tpmdp.experiments.population import People
 from tpmdp.experiments.scenario import DEFAULT, Scenario
 from tpmdp.mechanisms.local_sample import LocalSample
@@ -34,9 +34,9 @@ LARGE: Final = DEFAULT.parties
 SIZES: Final = (*SMALL, LARGE)
 COMPARED: Final = count.NAMES
 MEASURED: Final = (1_000, 10_000)
-"""Parties of the count at which W is held against what is wanted of it."""
+"""Numbers of parties at which the targets for W are checked."""
 HALF: Final = 0.5
-"""Of the bits are 1 where budgets go with the data: then weights can do most harm."""
+"""The share of bits that are 1 when budgets are related to the data: then weights can do most harm."""
 CORRELATIONS: Final = tuple(step / 10 for step in range(-10, 11))
 QUICK_CORRELATIONS: Final = (-1.0, -0.5, -0.2, 0.0, 0.2, 0.5, 1.0)
 COVERED: Final = (5, 20, 100, 1000)
@@ -70,7 +70,16 @@ def jobs(quick: bool, seed: int, people: People | None = None) -> list[Job]:
     }
     settings: tuple[tuple[str, Value], ...] = (("quick", quick), ("intervals", "of answers"), ("scaled", True))
     result = [
-        Job("weights", panel, float(x), first, min(_BLOCK, draws - first), seed, settings, _weight(panel, x))
+        Job(
+            "weights",
+            panel,
+            float(x),
+            first=first,
+            count=min(_BLOCK, draws - first),
+            seed=seed,
+            settings=settings,
+            weight=_weight(panel, x),
+        )
         for panel, xs in points.items()
         for x in xs
         for first in range(0, draws, _BLOCK)
@@ -80,7 +89,16 @@ def jobs(quick: bool, seed: int, people: People | None = None) -> list[Job]:
         whose = (("data", people.data), ("bounds", people.bounds), ("digest", people.digest))
         runs = QUICK_RUNS if quick else RUNS
         result += [
-            Job("weights", "regression", float(parties), first, min(_RUNS_BLOCK, runs - first), seed, whose, 2.0)
+            Job(
+                "weights",
+                "regression",
+                float(parties),
+                first=first,
+                count=min(_RUNS_BLOCK, runs - first),
+                seed=seed,
+                settings=whose,
+                weight=2.0,
+            )
             for first in range(0, runs, _RUNS_BLOCK)
         ]
     return result
@@ -107,11 +125,7 @@ def run(job: Job) -> list[Row]:
         "coverage": _coverage,
         "regression": _regression,
     }[job.panel]
-    rows = []
-    for draw in range(job.first, job.first + job.count):
-        found = work(job, job.random(draw))
-        rows += [{"panel": job.panel, "x": job.x, "draw": draw, **row, "seed": job.seed} for row in found]
-    return rows
+    return rows_of_draws(job, work)
 
 
 def thresholds(parties: int, quick: bool) -> list[int]:
@@ -138,7 +152,7 @@ def draw_setting(parties: int, random: np.random.Generator) -> Setting:
 
 
 def draw_bits(parties: int, density: float, random: np.random.Generator) -> FloatArray:
-    """So many ones, at random places.
+    """Bits of which this share is 1, at random places.
 
     >>> float(draw_bits(20, 0.15, np.random.default_rng(0)).sum())
     3.0
@@ -164,7 +178,7 @@ def _threshold(job: Job, random: np.random.Generator) -> list[Row]:
 
 
 def _default(job: Job, random: np.random.Generator) -> list[Row]:
-    """The paper's count at half the parties, for what is wanted of W; and sampling by private coins beside it."""
+    """The paper's count at half the parties, for the targets of W; and sampling by private coins."""
     parties = int(job.x)
     problem = CountProblem(draw_bits(parties, count.DENSITY, random))
     setting = draw_setting(parties, random)
@@ -173,8 +187,8 @@ def _default(job: Job, random: np.random.Generator) -> list[Row]:
     if parties == LARGE:
         shown["LS"] = LocalSample()
     return [
-        {"threshold": setting.threshold, "mechanism": name, "error": float(one.error(setting, problem).rmse[0])}
-        for name, one in shown.items()
+        {"threshold": setting.threshold, "mechanism": name, "error": float(mechanism.error(setting, problem).rmse[0])}
+        for name, mechanism in shown.items()
     ]
 
 
@@ -197,21 +211,21 @@ def correlated_bits(epsilon: FloatArray, correlation: float, random: np.random.G
 
 
 def _adversary(job: Job, random: np.random.Generator) -> list[Row]:
-    """Budgets that go with the data, more or less."""
+    """Budgets that are more or less related to the data."""
     setting = draw_setting(LARGE, random)
     problem = CountProblem(correlated_bits(setting.spec.epsilon, job.x, random))
     return [_judged(name, setting, problem) for name in ("G", "W", "Sample")]
 
 
 def _worst(job: Job, random: np.random.Generator) -> list[Row]:
-    """Data chosen against the weights: ones where a party counts too much, or too little."""
+    """Data chosen against the weights: 1 for parties that count too much, or too little."""
     setting = draw_setting(LARGE, random)
     problem = CountProblem(job.x * setting.weights.excess > 0)
     return [_judged(name, setting, problem) for name in ("G", "W")]
 
 
 def _judged(name: str, setting: Setting, problem: CountProblem) -> Row:
-    """Error and bias of a mechanism; for W, how often its intervals hold the true sum."""
+    """Error and bias of a mechanism; for W, how often its intervals contain the true sum."""
     error = MECHANISMS[name].error(setting, problem)
     row: Row = {"mechanism": name, "error": float(error.rmse[0]), "bias": float(error.bias[0])}
     if name != "W":
@@ -224,7 +238,7 @@ def _judged(name: str, setting: Setting, problem: CountProblem) -> Row:
 
 
 def coverage(setting: Setting, bias: FloatArray, deviation: float) -> tuple[FloatArray, FloatArray]:
-    """The chance that W's 95 % interval holds the true sum, and that the one widened by the bias bound does.
+    """The chance that W's 95 % interval contains the true sum, and that the interval widened by the bias bound does.
 
     Intervals as `tpmdp.queries.weighted` makes them for a count.
 
@@ -235,15 +249,15 @@ def coverage(setting: Setting, bias: FloatArray, deviation: float) -> tuple[Floa
     weights = setting.weights
     wide = _Z * deviation + weights.bias_bound
     narrow = min(_Z * float(np.hypot(deviation, weights.spread * weights.dealt)), wide)
-    found = [
+    chances = [
         stats.norm.cdf((half - bias) / deviation) - stats.norm.cdf((-half - bias) / deviation)
         for half in (narrow, wide)
     ]
-    return found[0], found[1]
+    return chances[0], chances[1]
 
 
 def _coverage(job: Job, random: np.random.Generator) -> list[Row]:
-    """Bits that have nothing to do with budgets, at several thresholds and densities: means over sets of bits."""
+    """Bits unrelated to budgets, at several thresholds and densities: means over sets of bits."""
     parties = int(job.x)
     setting = draw_setting(parties, random)
     rows: list[Row] = []
@@ -272,17 +286,17 @@ def _regression(job: Job, random: np.random.Generator) -> list[Row]:
 
 
 def time_jobs(quick: bool, seed: int) -> list[Job]:
-    """What is timed: alone, when all else is done.
+    """The jobs that are timed: alone, after all others.
 
     >>> [job.x for job in time_jobs(True, 1)]
     [1000000.0]
     """
     del quick
-    return [Job("weights_time", "time", float(TIMED), 0, _TIMES, seed)]
+    return [Job("weights_time", "time", float(TIMED), first=0, count=_TIMES, seed=seed)]
 
 
 def time_run(job: Job) -> list[Row]:
-    """The least time of some of: the weights, given the needs; and a whole plan of the same budgets.
+    """The least time over some runs of the weights, given the needs, and of a whole plan of the same budgets.
 
     >>> row, = time_run(Job("weights_time", "time", 100.0, 0, 1, 1))
     >>> row["balance_s"] > 0 and row["plan_s"] > 0
@@ -294,7 +308,7 @@ def time_run(job: Job) -> list[Row]:
     spec, times = setting.spec, {"balance_s": np.inf, "plan_s": np.inf}
     for _ in range(job.count):
         start = now_s()
-        balance(setting.need, setting.threshold, spec.receivers, CountProblem.spread)
+        balance(setting.need, setting.threshold, spec.receivers, spread=CountProblem.spread)
         middle = now_s()
         plan(spec)
         end = now_s()

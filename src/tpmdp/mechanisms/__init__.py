@@ -1,1 +1,1 @@
-"""Mechanisms to compare: the plans of this package (G, W) beside every baseline of the paper, with one interface."""
+"""The mechanisms that experiments compare: the plans of this package (G, W) and every baseline of the paper."""

@@ -15,7 +15,7 @@ from tpmdp.planning.coalition import worst_coalitions
 
 
 def _enjoyed(setting: Setting, honest: FloatArray) -> FloatArray:
-    """The epsilon of each party when so much noise is unknown to its worst coalition."""
+    """The epsilon of each party if its worst coalition does not know this much noise."""
     spec = setting.spec
     epsilon = epsilon_at(np.sqrt(honest), spec.delta, spec.sensitivity)
     # The need is proven enough for the budget, so where it is met the budget itself is a valid bound.
@@ -23,7 +23,7 @@ def _enjoyed(setting: Setting, honest: FloatArray) -> FloatArray:
 
 
 class Shared(Mechanism):
-    """Noise in shares: every party adds some, and a coalition knows its own."""
+    """Every party adds noise, and a coalition knows its own noise."""
 
     trust = "no more than the threshold collude"
 
@@ -32,11 +32,9 @@ class Shared(Mechanism):
         """The noise of each party."""
 
     def noise(self, setting: Setting) -> float:
-        """All parties' noise together."""
         return to_float(exact_sum(self.variance(setting)))
 
     def enjoyed(self, setting: Setting) -> FloatArray:
-        """Against the coalition that knows most of the noise."""
         spec = setting.spec
         return _enjoyed(
             setting, worst_coalitions(self.variance(setting), spec.threshold, spec.receivers).honest_variance
@@ -55,18 +53,16 @@ class Optimal(Shared):
     meaning = "the optimal plan"
 
     def variance(self, setting: Setting) -> FloatArray:
-        """The plan of least total noise."""
         return optimal_variance(setting.need, setting.threshold, setting.spec.receivers)[0]
 
 
 class SameBudget(Shared):
-    """TMDP (Beimel et al.): everybody's need is replaced by the largest."""
+    """TMDP (Beimel et al.): every need is replaced by the largest."""
 
     name = "TMDP"
     meaning = "one budget for all: the strictest"
 
     def variance(self, setting: Setting) -> FloatArray:
-        """The plan for the largest need of all."""
         strictest = np.full(setting.spec.count, setting.need.max())
         return optimal_variance(strictest, setting.threshold, setting.spec.receivers)[0]
 
@@ -79,23 +75,20 @@ class AnyCoalition(Shared):
     trust = "nobody"
 
     def variance(self, setting: Setting) -> FloatArray:
-        """The plan at threshold n - 1."""
         return optimal_variance(setting.need, setting.spec.count - 1, setting.spec.receivers)[0]
 
 
 class TrustedCurator(Mechanism):
-    """MIN: a curator sees all inputs and adds once the noise that the strictest party needs."""
+    """MIN: a curator sees all inputs and adds the noise that the strictest party needs, once."""
 
     name = "MIN"
     meaning = "a trusted curator"
     trust = "a curator who sees every input"
 
     def noise(self, setting: Setting) -> float:
-        """The largest need."""
         return float(setting.need.max())
 
     def enjoyed(self, setting: Setting) -> FloatArray:
-        """Nobody knows any of the noise."""
         return _enjoyed(setting, np.full(setting.spec.count, self.noise(setting)))
 
 
@@ -107,5 +100,4 @@ class NonPrivate(Mechanism):
     trust = "everybody who sees the answer"
 
     def enjoyed(self, setting: Setting) -> FloatArray:
-        """No protection."""
         return np.full(setting.spec.count, np.inf)

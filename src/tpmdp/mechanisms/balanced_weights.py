@@ -1,4 +1,4 @@
-"""W: the optimal plan for weighted inputs. Strict parties count less, so that they do not set the noise of all."""
+"""W: the optimal plan for weighted inputs. Strict parties count less, so that they do not determine all noise."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _PLAN: Final = Optimal()
 
 
 class Weighted(Mechanism):
-    """Party j contributes w_j x_j and the receiver multiplies by n / sum w: right on average if budgets have nothing to
-    do with the data. Weights are those of `tpmdp.plan(spec, weighting="balanced")`.
+    """Party j contributes w_j x_j and the receiver multiplies by n / sum w: unbiased if budgets are unrelated to the
+    data. Weights are those of `tpmdp.plan(spec, weighting="balanced")`.
 
     >>> from tpmdp.spec import Spec
     >>> setting = Setting.of(Spec(epsilon=[0.1, 1, 1, 1, 1, 1], delta=1e-6, threshold=2))
@@ -29,11 +29,10 @@ class Weighted(Mechanism):
     trust = Optimal.trust
 
     def noise(self, setting: Setting) -> float:
-        """The plan's for the weighted needs, scaled back."""
         return setting.weights.scale**2 * _PLAN.noise(setting.weighted)
 
     def enjoyed(self, setting: Setting) -> FloatArray:
-        """Against the coalition that knows most of the noise; an input changes the sum by its weight's part only."""
+        """An input changes the sum only by its weight's share."""
         return _PLAN.enjoyed(setting.weighted)
 
     def _sum(self, setting: Setting, problem: Problem, random: np.random.Generator) -> FloatArray:
@@ -42,5 +41,5 @@ class Weighted(Mechanism):
         return weights.scale * problem.weighted(weights.each)
 
     def _error(self, setting: Setting, problem: Problem) -> Accuracy:
-        """Some parties count too much, others too little: given the data that is no chance, but fixed."""
+        """Some parties count too much, others too little. For given data this is a fixed bias, not a variance."""
         return Accuracy(problem.weighted(setting.weights.excess), np.zeros_like(problem.total))

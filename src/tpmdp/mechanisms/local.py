@@ -1,4 +1,4 @@
-"""PLDP: every party perturbs its own input at its own budget and trusts nobody."""
+"""PLDP: every party perturbs its own input for its own budget, and trusts nobody."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ class Local(Mechanism):
     trust = "nobody"
 
     def enjoyed(self, setting: Setting) -> FloatArray:
-        """What it asked for, against everybody."""
         return setting.spec.epsilon.copy()
 
     def _sum(self, setting: Setting, problem: Problem, random: np.random.Generator) -> FloatArray:

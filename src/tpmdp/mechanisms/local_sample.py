@@ -1,4 +1,4 @@
-"""LS: each party drops its own input by a private coin. The distributed form of Sample, to hold weights against.
+"""LS: each party drops its own input by a private coin. It is the distributed form of Sample, to compare with weights.
 
 A party kept with chance p, whose needs are for (epsilon*, delta/p), has epsilon = log(1 + p (e^epsilon* - 1)) at delta
 (docs/theory.md, "Baselines"): nobody else knows its coin. The others plan as they are.
@@ -19,23 +19,23 @@ from tpmdp.mechanisms.problem import Accuracy, Problem
 _PLAN: Final = Optimal()
 _TRIED: Final = 40
 _STAR_MAX: Final = 30.0
-"""Beyond, a strict party would all but never be kept."""
+"""Beyond it, a strict party would almost never be kept."""
 _DELTA_MAX: Final = 0.5
-_DOWN: Final = 1 - 2.0**-48  # more than what chances and deltas are rounded by
+_DOWN: Final = 1 - 2.0**-48  # more than the rounding of chances and deltas
 _SQUARE: Final = 2.0
 """Mean square over variance of a coordinate: that of bits half of which are 1."""
 
 
 @dataclass(frozen=True, eq=False)
 class Dropping:
-    """With which chance each party is kept, and the budgets that the noise is then planned for."""
+    """The chance that each party is kept, and the budgets that the noise is then planned for."""
 
     chance: FloatArray
     inner: Setting
 
     @property
     def scale(self) -> float:
-        """What the receiver multiplies by.
+        """The factor that the receiver multiplies by.
 
         >>> from tpmdp.spec import Spec
         >>> setting = Setting.of(Spec(epsilon=[0.5, 0.5], delta=1e-6, threshold=1))
@@ -45,7 +45,7 @@ class Dropping:
         return len(self.chance) / float(self.chance.sum())
 
     def expected(self, spread: float) -> float:
-        """Expected squared error for data of this spread that have nothing to do with budgets."""
+        """Expected squared error for data of this spread that are unrelated to budgets."""
         chance, scale = self.chance, self.scale
         by_chance = _SQUARE * scale**2 * float((chance * (1 - chance)).sum())
         by_share = float(((scale * chance - 1) ** 2).sum())
@@ -72,7 +72,7 @@ def drop_below(setting: Setting, star: float) -> Dropping:
 
 
 def best_dropping(setting: Setting) -> Dropping:
-    """The epsilon* of least expected error, of those tried: public, as it depends on budgets only.
+    """The epsilon* of least expected error among those tried. It is public: it depends only on budgets.
 
     >>> from tpmdp.spec import Spec
     >>> setting = Setting.of(Spec(epsilon=[0.1, 1.0, 1.0], delta=1e-6, threshold=1))
@@ -88,24 +88,22 @@ def best_dropping(setting: Setting) -> Dropping:
 
 
 class LocalSample(Mechanism):
-    """Drop strict parties at random, each by its own coin, and plan for what that leaves."""
+    """Strict parties drop their inputs at random, each by its own coin; the plan is for the remaining budgets."""
 
     name = "LS"
     meaning = "strict parties drop their input by a private coin"
     trust = Optimal.trust
 
     def noise(self, setting: Setting) -> float:
-        """The plan's for the budgets that dropping leaves, scaled back."""
         drop = best_dropping(setting)
         return drop.scale**2 * _PLAN.noise(drop.inner)
 
     def enjoyed(self, setting: Setting) -> FloatArray:
-        """What the noise gives, and the coin on top."""
         drop = best_dropping(setting)
         inner = _PLAN.enjoyed(drop.inner)
-        small = np.minimum(inner, _STAR_MAX)  # as it is for all who have a coin
-        found = np.where(drop.chance < 1, np.log1p(drop.chance * np.expm1(small)), inner)
-        return np.minimum(found, setting.spec.epsilon)
+        small = np.minimum(inner, _STAR_MAX)  # which holds for every party that has a coin
+        epsilon = np.where(drop.chance < 1, np.log1p(drop.chance * np.expm1(small)), inner)
+        return np.minimum(epsilon, setting.spec.epsilon)
 
     def _sum(self, setting: Setting, problem: Problem, random: np.random.Generator) -> FloatArray:
         drop = best_dropping(setting)

@@ -1,4 +1,4 @@
-"""One interface for every mechanism: who must be trusted, the noise, the release, its error, the protection."""
+"""The interface of every mechanism: whom it trusts, its noise, its release, its error, its protection."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tpmdp.planning.plan import needs
 from tpmdp.planning.weights import Weights, make_weights
 from tpmdp.spec import Spec
 
-_UP: Final = 1 + 2.0**-50  # more than what a few products are rounded by
+_UP: Final = 1 + 2.0**-50  # more than the rounding of a few products
 
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """Budgets, threshold and receivers, and the variance each party needs: computed once, shared by mechanisms."""
+    """Budgets, threshold and receivers, with the variance each party needs, which all mechanisms share."""
 
     spec: Spec
     need: FloatArray
@@ -41,7 +41,7 @@ class Setting:
         return cls(spec, needs(spec), spread)
 
     def part(self, chosen: IntArray | BoolArray, threshold: int) -> Setting:
-        """The same for some of the parties, with a threshold of their own.
+        """Some of the parties, with another threshold.
 
         >>> Setting.of(Spec(epsilon=[0.5, 1.0, 2.0], delta=1e-6, threshold=1)).part(np.array([0, 2]), 0).spec.count
         2
@@ -78,7 +78,7 @@ class Setting:
         >>> Setting.of(Spec(epsilon=[0.1, 1.0, 1.0], delta=1e-6, threshold=1)).weights.each.round(3)
         array([0.116, 1.   , 1.   ])
         """
-        return make_weights(self.spec, lambda: self.need, "balanced", self.spread)
+        return make_weights(self.spec, lambda: self.need, "balanced", spread=self.spread)
 
     @cached_property
     def weighted(self) -> Setting:
@@ -103,14 +103,14 @@ class Mechanism(ABC):
     """Whom a party must trust with its input."""
 
     def noise(self, setting: Setting) -> float:
-        """Variance of the noise that is added to each coordinate of the sum, beside what is done to inputs."""
+        """Variance of the noise added to each coordinate of the sum, without changes to inputs."""
         del setting
         return 0.0
 
     def release(
         self, setting: Setting, problem: Problem, random: np.random.Generator, repetitions: int = 1
     ) -> FloatArray:
-        """Released sums, one a row. A simulation, with floating-point noise: never for real data."""
+        """Released sums, one per row. This is a simulation with floating-point noise: never use it for real data."""
         check_fit(setting, problem)
         if repetitions < 1:
             raise InputError("repetitions", repetitions, "must be at least 1", "ask for one or more")
@@ -119,7 +119,7 @@ class Mechanism(ABC):
         return np.asarray(sums + deviation * random.normal(size=sums.shape), dtype=np.float64)
 
     def error(self, setting: Setting, problem: Problem) -> Accuracy:
-        """How a released sum differs from the true one, computed, not simulated."""
+        """Bias and variance of the released sum, computed, not simulated."""
         check_fit(setting, problem)
         own = self._error(setting, problem)
         return Accuracy(own.bias, own.variance + self.noise(setting))
@@ -129,7 +129,7 @@ class Mechanism(ABC):
         """The epsilon, at its own delta, that each party is promised against every coalition of the setting."""
 
     def _sum(self, setting: Setting, problem: Problem, random: np.random.Generator) -> FloatArray:
-        """The sum before noise is added; random where inputs are."""
+        """The sum before noise is added; random if inputs are dropped or perturbed."""
         del setting, random
         return problem.total
 
@@ -140,7 +140,7 @@ class Mechanism(ABC):
 
 
 def check_fit(setting: Setting, problem: Problem) -> None:
-    """Refuse budgets that are for other inputs: too few parties, or noise for a smaller sensitivity.
+    """Refuse budgets that do not fit the inputs: another number of parties, or a smaller sensitivity.
 
     >>> from tpmdp.mechanisms.problem import CountProblem
     >>> check_fit(Setting.of(Spec(epsilon=[1, 1], delta=1e-6, threshold=1, sensitivity=0.5)), CountProblem([0, 1]))

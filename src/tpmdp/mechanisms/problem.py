@@ -20,7 +20,7 @@ ROOT_2: Final = math.sqrt(2.0)
 
 @dataclass(frozen=True, eq=False)
 class Accuracy:
-    """How a released sum differs from the true one, on average and in variance, for each coordinate."""
+    """Bias and variance of a released sum, for each coordinate."""
 
     bias: FloatArray
     variance: FloatArray
@@ -36,7 +36,7 @@ class Accuracy:
 
 
 class Problem(ABC):
-    """The inputs of all parties, and which sum over them is asked for."""
+    """The inputs of all parties, and the sum that is wanted."""
 
     count: int
     """How many parties."""
@@ -44,7 +44,7 @@ class Problem(ABC):
     @property
     @abstractmethod
     def sensitivity(self) -> float:
-        """How much the sum can change (L2) when one party's input is replaced by any other, or left out."""
+        """How much the sum can change (L2) if one party's input is replaced or left out."""
 
     @property
     @abstractmethod
@@ -61,7 +61,7 @@ class Problem(ABC):
 
     @abstractmethod
     def local(self, epsilon: FloatArray, delta: FloatArray, random: np.random.Generator) -> FloatArray:
-        """The sum as it is estimated when each party perturbs its input by itself."""
+        """The estimate of the sum if each party perturbs its own input."""
 
     @abstractmethod
     def local_error(self, epsilon: FloatArray, delta: FloatArray) -> Accuracy:
@@ -74,14 +74,14 @@ class Problem(ABC):
 
 
 def _numbers(field: str, values: ArrayLike, rule: str, remedy: str) -> FloatArray:
-    """Real numbers as they are, or an error that does not show them."""
+    """The values as real numbers, or an error that does not show them."""
     try:
-        found = np.asarray(values)
+        numbers = np.asarray(values)
     except (ValueError, TypeError):
-        found = np.asarray(None)
-    if isinstance(values, np.ma.MaskedArray) or found.dtype.kind not in "fiub":
+        numbers = np.asarray(None)
+    if isinstance(values, np.ma.MaskedArray) or numbers.dtype.kind not in "fiub":
         raise InputError(field, "(not shown)", rule, remedy)
-    return found.astype(np.float64, copy=False)
+    return numbers.astype(np.float64, copy=False)
 
 
 class CountProblem(Problem):
@@ -95,28 +95,27 @@ class CountProblem(Problem):
     spread = 0.5
 
     def __init__(self, bits: ArrayLike) -> None:
-        self._bits = _numbers("bits", bits, "must be 0 or 1, one a party", "give a list of zeros and ones")
+        self._bits = _numbers("bits", bits, "must be 0 or 1, one per party", remedy="give a list of zeros and ones")
         if self._bits.ndim != 1 or not np.isin(self._bits, (0.0, 1.0)).all():
-            raise InputError("bits", "(not shown)", "must be 0 or 1, one a party", "give a list of zeros and ones")
+            raise InputError("bits", "(not shown)", "must be 0 or 1, one per party", "give a list of zeros and ones")
         self.count = len(self._bits)
 
     def weighted(self, weights: FloatArray) -> FloatArray:
-        """The sum of weights of parties that hold a 1."""
         return np.array([weights @ self._bits])
 
     def weighted_squares(self, weights: FloatArray) -> FloatArray:
-        """The same: 1 is its own square."""
+        """1 is its own square."""
         return self.weighted(weights)
 
     def local(self, epsilon: FloatArray, delta: FloatArray, random: np.random.Generator) -> FloatArray:
-        """Everybody tells its bit, or with chance 1/(1 + e^epsilon) the other one; the estimator is unbiased."""
+        """Each party reports its bit, or with chance 1/(1 + e^epsilon) the other one; the estimator is unbiased."""
         del delta  # randomised response needs none
         inverse = np.exp(-epsilon)
-        # Rounded up, and never to nothing: a lie that is a little too rare would break the promise.
+        # Rounded up, and never to 0: a lie that is a little too rare would break the guarantee.
         lie = np.minimum(inverse / (1 + inverse) * (1 + 2.0**-50) + 5e-324, 0.5)
         lie = np.where(np.isinf(epsilon), 0.0, lie)
-        told = np.where(random.random(self.count) < lie, 1 - self._bits, self._bits)
-        return np.array([np.sum((told * (1 + inverse) - inverse) / -np.expm1(-epsilon))])
+        answers = np.where(random.random(self.count) < lie, 1 - self._bits, self._bits)
+        return np.array([np.sum((answers * (1 + inverse) - inverse) / -np.expm1(-epsilon))])
 
     def local_error(self, epsilon: FloatArray, delta: FloatArray) -> Accuracy:
         """e^epsilon / (e^epsilon - 1)^2 from each party, whatever its bit."""
@@ -139,7 +138,7 @@ class RegressionProblem(Problem):
 
     def __init__(self, records: ArrayLike) -> None:
         rule, remedy = "must be a table of two or more columns from -1 to 1", "scale them by their public bounds first"
-        values = _numbers("records", records, rule, remedy)
+        values = _numbers("records", records, rule, remedy=remedy)
         if values.ndim != 2 or values.shape[1] < 2 or not (np.abs(values) <= 1).all():
             raise InputError("records", "(not shown)", rule, remedy)
         self._records = values
@@ -178,7 +177,6 @@ class RegressionProblem(Problem):
         return self._products(self._records, weights) * self._scale
 
     def weighted_squares(self, weights: FloatArray) -> FloatArray:
-        """The same of the squared entries."""
         return np.asarray(self._products(self._records**2, weights) * self._scale**2, dtype=np.float64)
 
     def _products(self, records: FloatArray, weights: FloatArray) -> FloatArray:
@@ -190,12 +188,12 @@ class RegressionProblem(Problem):
         return np.asarray(matrix[self._upper], dtype=np.float64)
 
     def _deviation(self, epsilon: FloatArray, delta: FloatArray) -> FloatArray:
-        """Noise of each party's record, which can move across the whole cube."""
+        """The noise of each party's record, which may lie anywhere in the cube."""
         across = 2 * math.sqrt(self._size - 1) * (1 + 1e-15)
         return np.asarray(calibrate(epsilon, delta, np.full(self.count, across)), dtype=np.float64)
 
     def local(self, epsilon: FloatArray, delta: FloatArray, random: np.random.Generator) -> FloatArray:
-        """Products of noisy records: their squares are too large by the noise, which least squares has to live with."""
+        """Products of noisy records; least squares accepts that squares are too large by the variance of the noise."""
         noise = random.normal(size=self._records.shape)
         noise *= self._deviation(epsilon, delta)[:, None]
         noise += self._records

@@ -1,4 +1,4 @@
-"""All mechanisms, in the order in which they are shown."""
+"""All mechanisms, in the order in which tables show them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,16 @@ from tpmdp.mechanisms.mechanism import Mechanism
 from tpmdp.mechanisms.sample import Sample
 
 MECHANISMS: Final[dict[str, Mechanism]] = {
-    one.name: one
-    for one in (Optimal(), Weighted(), SameBudget(), AnyCoalition(), TrustedCurator(), Sample(), Local(), NonPrivate())
+    mechanism.name: mechanism
+    for mechanism in (
+        Optimal(),
+        Weighted(),
+        SameBudget(),
+        AnyCoalition(),
+        TrustedCurator(),
+        Sample(),
+        Local(),
+        NonPrivate(),
+    )
 }
 """By their names in the paper; W is new."""

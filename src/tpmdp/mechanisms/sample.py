@@ -15,7 +15,7 @@ from tpmdp.mechanisms.problem import Accuracy, Problem
 
 
 def kept_chance(epsilon: FloatArray) -> FloatArray:
-    """With which chance each party is kept: (e^epsilon - 1)/(e^mean - 1), at most 1.
+    """The chance that each party is kept: (e^epsilon - 1)/(e^mean - 1), at most 1.
 
     >>> kept_chance(np.array([0.1, 0.1, 1.0])).round(3)
     array([0.214, 0.214, 1.   ])
@@ -36,7 +36,6 @@ class Sample(Mechanism):
     trust = "a curator who sees every input"
 
     def noise(self, setting: Setting) -> float:
-        """What the average epsilon needs, at the smallest delta."""
         spec = setting.spec
         mean = float(np.mean(spec.epsilon))
         if np.isinf(mean):
@@ -45,7 +44,6 @@ class Sample(Mechanism):
         return float(np.nextafter(deviation * deviation, np.inf))
 
     def enjoyed(self, setting: Setting) -> FloatArray:
-        """Its own epsilon, or the average where that is less."""
         epsilon = setting.spec.epsilon
         return np.minimum(epsilon, float(np.mean(epsilon)))
 
@@ -59,7 +57,7 @@ class Sample(Mechanism):
 
 
 class ScaledSample(Sample):
-    """The same, scaled back by n over the sum of chances: right on average if budgets have nothing to do with the data.
+    """Sample, scaled back by n over the sum of chances: unbiased if budgets are unrelated to the data.
 
     >>> from tpmdp.mechanisms.problem import CountProblem
     >>> from tpmdp.spec import Spec
@@ -73,7 +71,6 @@ class ScaledSample(Sample):
     meaning = "a trusted curator drops strict parties, and scales back"
 
     def noise(self, setting: Setting) -> float:
-        """That of Sample, scaled back."""
         return super().noise(setting) * self._scale(setting) ** 2
 
     def _scale(self, setting: Setting) -> float:

@@ -162,7 +162,7 @@ def error_table(report: PlanReport) -> Table:
     table = new_table("Noise in the answer", "mechanism")
     error = "expected\nerror (RMSE)" if plan.weights.are_equal else "its standard\ndeviation"
     add_numbers(table, "total\nvariance", error, "relative")
-    table.add_column("assumes")
+    table.add_column("assumes", overflow="fold")
     threshold = plan.spec.threshold
     assumes = f"at most {threshold} collude" if isinstance(threshold, int) else "personal thresholds"
     own = plan.standard_deviation

@@ -1,10 +1,11 @@
-"""The catalogue of queries, what a study would give, and what a search for sensitivities found: as tables."""
+"""Tables of the kinds of queries, of what a study would give, and of a search for sensitivities."""
 
 from __future__ import annotations
 
 import inspect
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tpmdp.queries.base import Z_95, Answer, Query
@@ -68,29 +69,29 @@ def print_kind(name: str, kinds: Kinds, console: Console) -> None:
     console.print("With --study FILE: its sensitivity and expected error in that study.")
 
 
-def print_expectation(study: Study, found: Expectation, kind: str | None, console: Console) -> None:
+def print_expectation(study: Study, expectation: Expectation, kind: str | None, console: Console) -> None:
     """What a study would give: sensitivity and expected error of each query, and the charges."""
     from rich.markup import escape
 
-    shown = [one for one in found.queries if kind in (None, one.query.settings()["kind"])]
-    if not any(found.charges.values()) or study.threshold == 0:
+    shown = [expected for expected in expectation.queries if kind in (None, expected.query.settings()["kind"])]
+    if not any(expectation.charges.values()) or study.threshold == 0:
         console.print("No noise would be added (threshold 0, or nobody to protect): receivers learn the exact answer.")
     table = new_table(escape(f"Queries of {study.label}"), "query", "kind")
-    apart = any(one.apart is not None for one in shown)
+    apart = any(expected.apart is not None for expected in shown)
     add_numbers(table, "entries", "sensi-\ntivity", "noise of\nan entry", *(["if asked\napart"] if apart else []))
-    for one in shown:
-        low, high = map(number, one.sensitivity)
-        cells = [one.query.name, one.query.settings()["kind"], f"{one.entries:,}"]
-        cells += [high if low == high else f"{low} to {high}", number(one.noise)]
-        cells += [] if one.apart is None else [f"{one.apart:.2f} x"]
+    for expected in shown:
+        low, high = map(number, expected.sensitivity)
+        cells = [expected.query.name, expected.query.settings()["kind"], f"{expected.entries:,}"]
+        cells += [high if low == high else f"{low} to {high}", number(expected.noise)]
+        cells += [] if expected.apart is None else [f"{expected.apart:.2f} x"]
         table.add_row(*map(escape, cells))
     caption = "noise: standard error." + (
         " apart: in studies of their own that share the budgets equally." if apart else ""
     )
     table.caption = caption
     console.print(table)
-    for text in dict.fromkeys(_leaves(one.query) for one in shown):
-        names = ", ".join(one.query.name for one in shown if _leaves(one.query) == text)
+    for text in dict.fromkeys(_leaves(expected.query) for expected in shown):
+        names = ", ".join(expected.query.name for expected in shown if _leaves(expected.query) == text)
         console.print(escape(f"Leaves each party for {names}, with noise: {text}."))
     console.print()
     console.print(_expected_table(shown))
@@ -100,7 +101,7 @@ def print_expectation(study: Study, found: Expectation, kind: str | None, consol
     weighted = not study.weights.are_equal
     add_numbers(charges, "offered\nepsilon", "charged\nepsilon", "at\ndelta", *(["weight"] if weighted else []))
     for member in study.members:
-        cells = [member.name, number(member.epsilon), number(found.charges[member.name]), number(member.delta)]
+        cells = [member.name, number(member.epsilon), number(expectation.charges[member.name]), number(member.delta)]
         cells += [number(float(study.weights.each[study.index(member.name)]))] if weighted else []
         charges.add_row(*map(escape, cells))
     charges.caption = "Nothing was run or charged."
@@ -119,22 +120,24 @@ def _expected_table(shown: Sequence[ExpectedQuery]) -> Table:
 
     table = new_table("Expected error, if values spread evenly over their bounds", "answer")
     table.add_column("95 % of the time within", justify="right")
-    weighted = any(answer.always is not None for one in shown for answer in one.answers)
+    weighted = any(answer.always is not None for expected in shown for answer in expected.answers)
     if weighted:
         table.add_column("whatever the data", justify="right")
-    for one in shown:
-        for answer in one.answers[:_ANSWERS_MAX]:
+    for expected in shown:
+        for answer in expected.answers[:_ANSWERS_MAX]:
             error, (low, high) = answer.standard_error, answer.interval
             half = (high - low) / 2 if answer.always is not None and math.isfinite(high - low) else Z_95 * error
             text = f"+- {number(half)}" if error else "(depends on the data)"
             text = answer.note or text
             cells = [_half(answer)] if weighted else []
             table.add_row(escape(answer.label), escape(text), *cells)
-        if len(one.answers) > _ANSWERS_MAX:
-            table.add_row(escape(f"{one.query.name}: {len(one.answers) - _ANSWERS_MAX} more"), "")
-    kinds = {str(one.query.settings()["kind"]) for one in shown}
-    assumed = ["where: half the records meet it"] if any("where" in one.query.settings() for one in shown) else []
-    assumed += ["by: groups of equal size"] if any("by" in one.query.settings() for one in shown) else []
+        if len(expected.answers) > _ANSWERS_MAX:
+            table.add_row(escape(f"{expected.query.name}: {len(expected.answers) - _ANSWERS_MAX} more"), "")
+    kinds = {str(expected.query.settings()["kind"]) for expected in shown}
+    assumed = (
+        ["where: half the records meet it"] if any("where" in expected.query.settings() for expected in shown) else []
+    )
+    assumed += ["by: groups of equal size"] if any("by" in expected.query.settings() for expected in shown) else []
     if kinds & {"covariance", "correlation", "linear_regression", "logistic_regression", "vertical_regression"}:
         assumed.append("columns independent (real ones vary less and depend on each other: expect a few times more)")
     table.caption = "Assumed: " + "; ".join(assumed) + "." if assumed else None
@@ -147,8 +150,8 @@ def _half(answer: Answer) -> str:
     return f"+- {number((high - low) / 2)}" if math.isfinite(high - low) else "no interval"
 
 
-def expectation_json(study: Study, found: Expectation) -> dict[str, Any]:
-    """The same as plain JSON values."""
+def expectation_json(study: Study, expectation: Expectation) -> dict[str, Any]:
+    """The same as JSON values."""
     return {
         "study": study.label,
         "weights": {
@@ -158,31 +161,38 @@ def expectation_json(study: Study, found: Expectation) -> dict[str, Any]:
         },
         "queries": [
             {
-                "query": one.query.name,
-                "kind": one.query.settings()["kind"],
-                "leaves": _leaves(one.query),
-                "entries": one.entries,
-                "sensitivity": list(one.sensitivity),
-                "noise_of_an_entry": one.noise,
-                "noise_if_asked_apart": one.apart,
-                "expected": [answer.plain() for answer in one.answers],
+                "query": expected.query.name,
+                "kind": expected.query.settings()["kind"],
+                "leaves": _leaves(expected.query),
+                "entries": expected.entries,
+                "sensitivity": list(expected.sensitivity),
+                "noise_of_an_entry": expected.noise,
+                "noise_if_asked_apart": expected.apart,
+                "expected": [answer.plain() for answer in expected.answers],
             }
-            for one in found.queries
+            for expected in expectation.queries
         ],
-        "charges": {name: plain_number(epsilon) for name, epsilon in found.charges.items()},
+        "charges": {name: plain_number(epsilon) for name, epsilon in expectation.charges.items()},
     }
 
 
 def print_findings(rows: Sequence[tuple[str, Finding]], skipped: Sequence[str], console: Console) -> None:
-    """What the search found, a line for each query and unit."""
+    """The results of the search: one line per query and unit."""
     from rich.markup import escape
 
     table = new_table("Declared sensitivity against the largest change found", "query", "unit")
     add_numbers(table, "declared", "found", "share")
     table.add_column("verdict")
-    for name, one in rows:
-        share = one.largest / one.declared if one.declared else 0.0
-        cells = [name, one.unit, number(one.declared), number(one.largest), f"{100 * share:.1f} %", one.verdict]
+    for name, finding in rows:
+        share = finding.largest / finding.declared if finding.declared else 0.0
+        cells = [
+            name,
+            finding.unit,
+            number(finding.declared),
+            number(finding.largest),
+            f"{100 * share:.1f} %",
+            finding.verdict,
+        ]
         table.add_row(*map(escape, cells))
     table.caption = "For parties of five records. A search can show that a sensitivity is wrong, not prove it right."
     console.print(table)
@@ -191,5 +201,5 @@ def print_findings(rows: Sequence[tuple[str, Finding]], skipped: Sequence[str], 
 
 
 def findings_json(rows: Sequence[tuple[str, Finding]]) -> list[dict[str, Any]]:
-    """The same as plain JSON values."""
-    return [{"query": name, **vars(one), "verdict": one.verdict} for name, one in rows]
+    """The same as JSON values."""
+    return [{"query": name, **asdict(finding), "verdict": finding.verdict} for name, finding in rows]

@@ -1,4 +1,4 @@
-"""What a session gave, on a terminal: answers with error bars, receipts, charges and traffic."""
+"""The outcome of a session on a terminal: answers with error bars, receipts, charges and traffic."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MEDIUM, _WIDE = 72, 92  # columns from which more is shown
 
 
 def uncounted_text(study: Study, name: str, table: Any) -> list[str]:
-    """A line for each query to which none of the party's records adds anything; for that party only."""
+    """A line for each query that none of the party's records counts for; only this party may see it."""
     records = study.members[study.index(name)].records
     return [
         f"none of the {records} records of {name} counts for {query}: look at the spelling of categories and conditions"
@@ -30,14 +30,14 @@ def uncounted_text(study: Study, name: str, table: Any) -> list[str]:
     ]
 
 
-def answer_table(told: Sequence[PartyRelease], width: int = 140) -> Table | None:
-    """The answers, for the receivers among these parties; None if there is none."""
+def answer_table(releases: Sequence[PartyRelease], width: int = 140) -> Table | None:
+    """The answers, for the receivers among these parties; None if there are none."""
     from rich.markup import escape
 
-    receivers = [one for one in told if one.answers is not None]
+    receivers = [release for release in releases if release.answers is not None]
     if not receivers:
         return None
-    names = ", ".join(one.party for one in receivers)
+    names = ", ".join(release.party for release in receivers)
     table = new_table(escape(f"Answer for {names}"))
     table.add_column("query", overflow="fold")
     weighted = any(answer.always is not None for answer in receivers[0].answers or ())
@@ -68,7 +68,7 @@ def _interval(limits: tuple[float, float], error: float) -> str:
 
 
 def _terms(answer: Answer) -> list[str]:
-    """The two parts of a standard error: of noise, and of weights."""
+    """The two parts of a standard error: noise and weights."""
     error, noise = answer.standard_error, answer.noise
     if noise is None:
         return ["", ""]
@@ -76,8 +76,8 @@ def _terms(answer: Answer) -> list[str]:
     return [rounded(noise, error), rounded(weights, error)]
 
 
-def party_table(study: Study, told: Sequence[PartyRelease], width: int = 140) -> Table:
-    """What each of these parties got, was charged and sent; a narrow terminal shows less of it."""
+def party_table(study: Study, releases: Sequence[PartyRelease], width: int = 140) -> Table:
+    """What each of these parties got, was charged and sent; a narrow terminal shows less."""
     from rich.markup import escape
 
     table = new_table("Parties")
@@ -91,55 +91,55 @@ def party_table(study: Study, told: Sequence[PartyRelease], width: int = 140) ->
     if not study.weights.are_equal:
         headings.insert(0, "weight")
     add_numbers(table, *headings)
-    for one in told:
-        member = study.members[study.index(one.party)]
+    for release in releases:
+        member = study.members[study.index(release.party)]
         cells = {
-            "weight": number(float(study.weights.each[study.index(one.party)])),
+            "weight": number(float(study.weights.each[study.index(release.party)])),
             "offered\nepsilon": number(member.epsilon),
-            "charged\nepsilon": rounded_up(one.epsilon),
-            "at\ndelta": number(one.delta),
-            "spent\nin all": "-" if one.spent is None else rounded_up(one.spent),
-            "left for\none more": "-" if one.left is None else rounded_down(one.left),
-            "bytes\nsent": f"{one.bytes_sent:,}",
+            "charged\nepsilon": rounded_up(release.epsilon),
+            "at\ndelta": number(release.delta),
+            "spent\nin all": "-" if release.spent is None else rounded_up(release.spent),
+            "left for\none more": "-" if release.left is None else rounded_down(release.left),
+            "bytes\nsent": f"{release.bytes_sent:,}",
         }
-        got = "receipt" if one.answers is None else "answer"
-        table.add_row(escape(one.party), got, *(cells[heading] for heading in headings))
+        got = "receipt" if release.answers is None else "answer"
+        table.add_row(escape(release.party), got, *(cells[heading] for heading in headings))
     table.caption = "charged: the real cost against the worst coalition. left: for one more release, by the ledger."
     return table
 
 
-def print_releases(study: Study, told: Sequence[PartyRelease], console: Console) -> None:
+def print_releases(study: Study, releases: Sequence[PartyRelease], console: Console) -> None:
     """The outcome of a session for one party, or for all of them."""
     from rich.markup import escape
 
     drop = f", up to {study.tolerate} may drop out" if study.tolerate else ""
     threshold = f"threshold {study.threshold}{drop}, protecting each {study.unit}"
     console.print(escape(f"{study.label}: {len(study.members)} parties, {study.records} records, {threshold}"))
-    if all(one.again for one in told):
+    if all(release.again for release in releases):
         console.print("This session was finished before: nothing new was sent or charged.")
-        room = all(one.left is None or one.left >= one.epsilon for one in told)
+        room = all(release.left is None or release.left >= release.epsilon for release in releases)
         needs = "" if room else ", which needs higher limits (tpmdp ledger limit)"
         console.print(f"A new one: --session {study.session + 1}{needs}.")
-    if told[0].missing:
-        lost = [study.members[study.index(name)] for name in told[0].missing]
-        names = ", ".join(one.name for one in lost)
+    if releases[0].missing:
+        lost = [study.members[study.index(name)] for name in releases[0].missing]
+        names = ", ".join(party.name for party in lost)
         console.print(
-            escape(f"Dropped out: {names}. Their {sum(one.records for one in lost)} records are not counted.")
+            escape(f"Dropped out: {names}. Their {sum(party.records for party in lost)} records are not counted.")
         )
-    table = answer_table(told, console.width)
+    table = answer_table(releases, console.width)
     if table is not None:
         console.print(table)
-        if told[0].assumes:
-            console.print(escape(f"Assumed: {told[0].assumes}."))
+        if releases[0].assumes:
+            console.print(escape(f"Assumed: {releases[0].assumes}."))
     console.print()
-    console.print(party_table(study, told, console.width))
-    console.print(escape(f"Guarantee: {told[0].guarantee}."))
+    console.print(party_table(study, releases, console.width))
+    console.print(escape(f"Guarantee: {releases[0].guarantee}."))
     if len(study.receivers) < len(study.members):
         only = ", ".join(study.receivers)
         learn = "learns" if len(study.receivers) == 1 else "learn"
         console.print(
             escape(f'The charges assume that only {only} {learn} the answer. To publish it: receivers = "all".')
         )
-    for one in told:
-        if one.note:
-            console.print(escape(f"{one.party}: {one.note}"))
+    for release in releases:
+        if release.note:
+            console.print(escape(f"{release.party}: {release.note}"))

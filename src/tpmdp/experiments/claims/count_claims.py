@@ -76,15 +76,17 @@ def _three_similar(results: Results) -> ClaimResult:
     ratio, points = results.count.ratio, _points(results, *HALF, "threshold")
     pairs = [(above, below) for above in ("G", "TMDP") for below in ("G", "TMDP", "MIN")]
     similar = [max(ratio(*point, *pair) for pair in pairs) <= SIMILAR for point in points]
-    default = ratio("parties", 1000.0, "G", "MIN")
+    default = ratio("parties", 1000.0, "G", below="MIN")
     text = f"within 1.5 at {sum(similar)} of {len(points)} points; G is {default:.2f} times MIN at the default"
     return result_in_most(similar, text)
 
 
 @claim("count, overall", "G beats TMDP when f_C is small or t is close to n", why=f"{_COINCIDE}.")
 def _better_at_the_ends(results: Results) -> ClaimResult:
-    few = [results.count.ratio("conservative", x, "TMDP", "G") for x in results.count.xs("conservative") if x <= 0.04]
-    high = [results.count.ratio("threshold", x, "TMDP", "G") for x in results.count.xs("threshold") if x > 900]
+    few = [
+        results.count.ratio("conservative", x, "TMDP", below="G") for x in results.count.xs("conservative") if x <= 0.04
+    ]
+    high = [results.count.ratio("threshold", x, "TMDP", below="G") for x in results.count.xs("threshold") if x > 900]
     text = f"TMDP/G: {span(few, 3)} for f_C <= 0.04, {span(high)} for t > 900"
     return result_of([ratio >= BETTER for ratio in few + high], text)
 
@@ -126,7 +128,9 @@ def _sample_linear(results: Results) -> ClaimResult:
 )
 def _small_fraction(results: Results) -> ClaimResult:
     ratios = {
-        x: results.count.ratio("conservative", x, "TMDP", "G") for x in results.count.xs("conservative") if x <= 0.04
+        x: results.count.ratio("conservative", x, "TMDP", below="G")
+        for x in results.count.xs("conservative")
+        if x <= 0.04
     }
     return result_of([ratio >= BETTER for ratio in ratios.values()], f"TMDP/G: {at_each(ratios, 3)}")
 
@@ -162,7 +166,7 @@ def _curator_similar(results: Results) -> ClaimResult:
 def _sample_best(results: Results) -> ClaimResult:
     others = ("G", "TMDP", "MIN", "non-thre", "PLDP")
     lead = {
-        x: min(results.count.ratio("conservative", x, name, "Sample") for name in others)
+        x: min(results.count.ratio("conservative", x, name, below="Sample") for name in others)
         for x in results.count.xs("conservative")
     }
     lost = except_at("beaten at f_C =", (f"{x:g}" for x, ratio in lead.items() if ratio <= 1))
@@ -177,12 +181,12 @@ def _sample_best(results: Results) -> ClaimResult:
 def _large_n(results: Results) -> ClaimResult:
     ratio, xs = results.count.ratio, results.count.xs("parties")
     ratios = [
-        min(ratio("parties", x, other, name) for other in ("Sample", "PLDP", "non-thre"))
+        min(ratio("parties", x, other, below=name) for other in ("Sample", "PLDP", "non-thre"))
         for x in xs
         if x >= 5000
         for name in ("MIN", "G", "TMDP")
     ]
-    ahead = [x for x in xs if ratio("parties", x, "Sample", "G") > 1]
+    ahead = [x for x in xs if ratio("parties", x, "Sample", below="G") > 1]
     text = f"the next best over them: {span(ratios)}"
     text += f"; G is ahead of Sample from n = {min(ahead):g}" if ahead else ""
     return result_of([value > 1 for value in ratios], text)
@@ -215,14 +219,16 @@ def _others_flat_in_threshold(results: Results) -> ClaimResult:
     why="The factor is about 1/sqrt(1 - t/n): 1.41 at 500, 1.58 at 600, 1.83 at 700.",
 )
 def _until_700(results: Results) -> ClaimResult:
-    ratios = {x: results.count.ratio("threshold", x, "G", "MIN") for x in results.count.xs("threshold") if x < 700}
+    ratios = {
+        x: results.count.ratio("threshold", x, "G", below="MIN") for x in results.count.xs("threshold") if x < 700
+    }
     text = f"G/MIN: {at_each(dict(list(ratios.items())[-4:]))}"
     return result_of([ratio <= SIMILAR for ratio in ratios.values()], text)
 
 
 @claim("Fig. count d", "G is better than PLDP for t < 900")
 def _until_900(results: Results) -> ClaimResult:
-    every = {x: results.count.ratio("threshold", x, "PLDP", "G") for x in results.count.xs("threshold")}
+    every = {x: results.count.ratio("threshold", x, "PLDP", below="G") for x in results.count.xs("threshold")}
     ratios = [ratio for x, ratio in every.items() if x < 900]
     ahead = max((x for x, ratio in every.items() if ratio > 1), default=0)
     text = f"PLDP/G: {span(ratios)} for t < 900; G is ahead up to t = {ahead:g} of the points measured"
@@ -231,19 +237,25 @@ def _until_900(results: Results) -> ClaimResult:
 
 @claim("Fig. count d", "G and TMDP are similar for t <= 900")
 def _same_until_900(results: Results) -> ClaimResult:
-    ratios = [results.count.ratio("threshold", x, "TMDP", "G") for x in results.count.xs("threshold") if x <= 900]
+    ratios = [results.count.ratio("threshold", x, "TMDP", below="G") for x in results.count.xs("threshold") if x <= 900]
     return result_of([ratio <= SIMILAR for ratio in ratios], f"TMDP/G: {span(ratios)}")
 
 
 @claim("Fig. count d", "G is significantly better than TMDP for t > 900")
 def _after_900(results: Results) -> ClaimResult:
-    ratios = {x: results.count.ratio("threshold", x, "TMDP", "G") for x in results.count.xs("threshold") if x > 900}
-    return result_of([results.clearly("threshold", x, "TMDP", "G") for x in ratios], f"TMDP/G: {at_each(ratios)}")
+    ratios = {
+        x: results.count.ratio("threshold", x, "TMDP", below="G") for x in results.count.xs("threshold") if x > 900
+    }
+    return result_of(
+        [results.clearly("threshold", x, "TMDP", better="G") for x in ratios], f"TMDP/G: {at_each(ratios)}"
+    )
 
 
 def _beats(results: Results, other: str, panels: tuple[str, ...], words: tuple[str, str]) -> ClaimResult:
     """G is better than another mechanism at all points of the panels."""
-    ratios = {f"{panel} {x:g}": results.count.ratio(panel, x, other, "G") for panel, x in _points(results, *panels)}
+    ratios = {
+        f"{panel} {x:g}": results.count.ratio(panel, x, other, below="G") for panel, x in _points(results, *panels)
+    }
     better = {point: ratio >= BETTER for point, ratio in ratios.items()}
     lost = except_at(words[1], (point for point, is_better in better.items() if not is_better))
     return result_of(better.values(), f"{other}/G: {span(ratios.values())}{words[0]}{lost}")

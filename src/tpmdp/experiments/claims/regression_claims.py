@@ -117,7 +117,7 @@ def _close_to_curator(results: Results) -> ClaimResult:
 def _better_than_the_mean(results: Results) -> ClaimResult:
     points = _points(results)
     better = {
-        name: [results.regression.ratio(panel, x, name, MEAN) < 1 for panel, x in points] for name in ("G", "MIN")
+        name: [results.regression.ratio(panel, x, name, below=MEAN) < 1 for panel, x in points] for name in ("G", "MIN")
     }
     parts = [f"{name} at {sum(where)} of {len(points)} points" for name, where in better.items()]
     lost = (f"{panel} {x:g}" for (panel, x), good in zip(points, better["G"], strict=True) if not good)
@@ -136,7 +136,7 @@ def _grows_with_fraction(results: Results) -> ClaimResult:
     parts, grows = [], []
     for name in ("G", "non-thre", "TMDP", "MIN"):
         values = [results.regression.at("conservative", x, name) for x in (xs[0], 0.01, xs[-1])]
-        grows += [results.regression.rises("conservative", x, xs[-1], name) for x in (xs[0], 0.01)]
+        grows += [results.regression.rises("conservative", x, xs[-1], mechanism=name) for x in (xs[0], 0.01)]
         parts.append(f"{name} {', '.join(f'{value:.3f}' for value in values)}")
     return result_of(grows, f"at f_C = {xs[0]:g}, 0.01, {xs[-1]:g}: " + "; ".join(parts))
 
@@ -147,7 +147,7 @@ def _compared(results: Results, panel: str, xs: list[float]) -> ClaimResult:
         raise NotMeasuredError("too few runs for the test")
     parts, better = [], []
     for x in xs:
-        gap, share, chance = results.difference(panel, x, "TMDP", "G")
+        gap, share, chance = results.difference(panel, x, "TMDP", better="G")
         better.append(share >= BETTER - 1 and chance < 0.05)
         parts.append(f"{gap:.4f} or {100 * share:.1f} % (p = {chance:.1g}) at {x:g}")
     return result_of(better, "TMDP - G: " + ", ".join(parts))
@@ -188,15 +188,15 @@ def _bump(results: Results) -> ClaimResult:
     near = xs[place - 1 : place + 2]
     losses = {name: [f"{results.regression.at('parties', x, name):.4f}" for x in near] for name in NOISY}
     parts = [f"{name} {', '.join(values)}" for name, values in losses.items()]
-    rises = [results.regression.rises("parties", near[0], near[1], name) for name in NOISY]
+    rises = [results.regression.rises("parties", near[0], near[1], mechanism=name) for name in NOISY]
     return result_of(rises, f"at n = {near[0]:g}, 160000, {near[2]:g}: " + "; ".join(parts))
 
 
 @claim("Fig. regression b", "G, TMDP and MIN converge to non-pri and Sample for n >= 900,000")
 def _converges(results: Results) -> ClaimResult:
     xs = [x for x in results.regression.xs("parties") if x >= 900_000]
-    ratios = [results.regression.ratio("parties", x, name, "non-pri") for x in xs for name in NOISY]
-    small = [results.regression.ratio("parties", 50_000.0, name, "non-pri") for name in NOISY]
+    ratios = [results.regression.ratio("parties", x, name, below="non-pri") for x in xs for name in NOISY]
+    small = [results.regression.ratio("parties", 50_000.0, name, below="non-pri") for name in NOISY]
     text = f"G, TMDP, MIN over non-pri: {span(ratios, 4)} for n >= 900,000; {span(small, 3)} at 50,000"
     return result_of([ratio <= BETTER for ratio in ratios], text)
 
@@ -229,7 +229,7 @@ def _improves_with_threshold(results: Results) -> ClaimResult:
 @claim(OURS, "The sentence before, read as loss: it grows to its maximum near n - 1")
 def _loss_rises_with_threshold(results: Results) -> ClaimResult:
     xs, losses, text = _losses(results)
-    rises = [results.regression.rises("threshold", xs[0], xs[-1], name) for name in losses]
+    rises = [results.regression.rises("threshold", xs[0], xs[-1], mechanism=name) for name in losses]
     return result_of([at[-1] == max(at) and up for at, up in zip(losses.values(), rises, strict=True)], text)
 
 

@@ -53,15 +53,15 @@ class Look:
 
 # In the order of drawing, last on top: where lines meet, smaller markers lie within larger ones.
 LOOKS: Final[dict[str, Look]] = {
-    "mean": Look(BLACK, "", (0, (6, 4)), 0.8),
-    "non-pri": Look(BLACK, "", (0, (1, 1)), 1.4),
+    "mean": Look(BLACK, "", (0, (6, 4)), width=0.8),
+    "non-pri": Look(BLACK, "", (0, (1, 1)), width=1.4),
     "PLDP": Look(GREEN, "D", (0, (4, 1, 1, 1, 1, 1)), size=4),
     "Sample": Look(PURPLE, "v", (0, (8, 2))),
     "non-thre": Look(RED, "P", "-.", size=5),
-    "TMDP": Look(ORANGE, "s", "--", 1.5, 6.5),
-    "MIN": Look(GREY, "^", ":", 1.6, 4),
-    "G": Look(BLUE, "o", "-", 2.2, 4, filled=True),
-    "W": Look(WINE, "*", (0, (3, 0.7)), 2.2, 6.5, filled=True),
+    "TMDP": Look(ORANGE, "s", "--", width=1.5, size=6.5),
+    "MIN": Look(GREY, "^", ":", width=1.6, size=4),
+    "G": Look(BLUE, "o", "-", width=2.2, size=4, filled=True),
+    "W": Look(WINE, "*", (0, (3, 0.7)), width=2.2, size=6.5, filled=True),
 }
 LEGEND_ORDER: Final = ("G", "W", "TMDP", "non-thre", "MIN", "Sample", "PLDP", "non-pri", "mean")
 

@@ -60,13 +60,21 @@ _ENJOYED: Final = ("G", "W", "TMDP", "Sample", "PLDP")
 
 def draw_count(points: Sequence[Row], path: Path) -> None:
     """Error of a count, from `count_points`: four panels as in the paper; bands are 95 % intervals."""
-    _draw_errors(points, path, 2, 2.7, "error of the count (RMSE)", _parties(points, (DEFAULT.parties,)), 4)
+    _draw_errors(
+        points,
+        path,
+        2,
+        height=2.7,
+        what="error of the count (RMSE)",
+        parties=_parties(points, (DEFAULT.parties,)),
+        labels=4,
+    )
 
 
 def draw_regression(points: Sequence[Row], path: Path) -> None:
     """Prediction error, from `regression_points`: three panels as in the paper; bands are 95 % intervals."""
     parties = _parties(points, (QUICK_PARTIES, PARTIES))
-    _draw_errors(points, path, 3, 3.0, "prediction error (RMSE)", parties, 2)
+    _draw_errors(points, path, 3, height=3.0, what="prediction error (RMSE)", parties=parties, labels=2)
 
 
 def _parties(points: Sequence[Row], known: Sequence[int]) -> int:
@@ -133,7 +141,7 @@ def draw_telling(count_points: Sequence[Row], consortium_rows: Sequence[Row], pa
     for ours in ("G", "W"):
         labels[ours] += " (this package)"
     with picture(path, _WIDE, 4.4) as figure:
-        legend(figure, _draw_panels(figure, every), 3, labels)
+        legend(figure, _draw_panels(figure, every), 3, labels=labels)
 
 
 def _by(rows: Sequence[Row], names: Sequence[str]) -> list[Row]:
@@ -143,19 +151,19 @@ def _by(rows: Sequence[Row], names: Sequence[str]) -> list[Row]:
 
 def _draw_panels(figure: Figure, every: Sequence[Panel], columns: int = 3, share_y: bool = False) -> set[str]:
     """Draw those that have rows; gives the mechanisms in them."""
-    found = [panel for panel in every if panel[0]]
-    for place, axes in enumerate(panels(figure, len(found), columns, share_y)):
-        rows, text, draw = found[place]
+    shown = [panel for panel in every if panel[0]]
+    for place, axes in enumerate(panels(figure, len(shown), columns, share_y=share_y)):
+        rows, text, draw = shown[place]
         draw(axes, rows)
         title(axes, place, text)
-    return {str(row["mechanism"]) for rows, _, _ in found for row in rows}
+    return {str(row["mechanism"]) for rows, _, _ in shown for row in rows}
 
 
 def _tell_errors(axes: Axes, points: Sequence[Row]) -> None:
     parties = _parties(points, (DEFAULT.parties,))
-    threshold_panel(axes, points, parties, 4)
+    threshold_panel(axes, points, parties, labels=4)
     low, high = error_range(points)
-    log_axis(axes, "y", low, high * 1.2)
+    log_axis(axes, "y", low, high=high * 1.2)
     axes.set_xlabel(f"how many of {plain(parties)} parties may collude (shaded: axis stretched)")
     axes.set_ylabel("error of the count (RMSE)")
     last = {str(point["mechanism"]): point for point in sorted(points, key=lambda point: number(point, "x"))}
@@ -164,7 +172,7 @@ def _tell_errors(axes: Axes, points: Sequence[Row]) -> None:
         place = Stretched(parties).place(number(last["G"], "x"))
         computed = [number(last[name], "expected") or number(last[name], "rmse") for name in ("TMDP", "G")]
         text = f"G errs {computed[0] / computed[1]:.2g} times\nless than TMDP"
-        draw_arrow(axes, place, theirs, ours, text, theirs * 1.1)
+        draw_arrow(axes, place, theirs, low=ours, text=text, text_y=theirs * 1.1)
 
 
 def _tell_enjoyed(axes: Axes, rows: Sequence[Row]) -> None:
@@ -176,4 +184,4 @@ def _tell_enjoyed(axes: Axes, rows: Sequence[Row]) -> None:
         last = max(ours, key=lambda row: number(row, "asked"))
         asked, given = (number(last, name) for name in ("asked", "enjoyed"))
         text = f"asks for ε = {asked:.2g},\ngets ε = {given:.2g} from G"
-        draw_arrow(axes, asked, asked, given, text, math.sqrt(asked * given))
+        draw_arrow(axes, asked, asked, low=given, text=text, text_y=math.sqrt(asked * given))

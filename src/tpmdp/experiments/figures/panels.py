@@ -34,9 +34,9 @@ _PAGE: Final = 4096  # bytes: memory is counted in pages
 _TIMES: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _SIZES: Final = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
 _METHODS: Final[dict[str, tuple[str, Look]]] = {
-    "ours": ("ours", Look(BLUE, "", "-", 2.0)),
-    "highs": ("HiGHS", Look(RED, "", "--", 1.3)),
-    "gurobi": ("Gurobi", Look(GREEN, "", ":", 1.8)),
+    "ours": ("ours", Look(BLUE, "", "-", width=2.0)),
+    "highs": ("HiGHS", Look(RED, "", "--", width=1.3)),
+    "gurobi": ("Gurobi", Look(GREEN, "", ":", width=1.8)),
 }
 _MARKERS: Final = ("o", "s", "^", "D", "v")
 _ENDS: Final = {
@@ -82,7 +82,7 @@ def draw_lines(
         across = [place(number(point, x)) for point in some]
         axes.plot(across, [number(point, y) for point in some], **look.drawn(), markevery=every)
         if band:
-            _draw_band(axes, across, some, look)
+            _draw_band(axes, across, some, look=look)
 
 
 def _draw_band(axes: Axes, across: Sequence[float], points: Sequence[Row], look: Look) -> None:
@@ -104,14 +104,14 @@ def error_range(points: Sequence[Row]) -> tuple[float, float]:
 
 def density_panel(axes: Axes, points: Sequence[Row]) -> None:
     """Error against the fraction of ones."""
-    draw_lines(axes, points, "x", "rmse", band=True)
+    draw_lines(axes, points, "x", y="rmse", band=True)
     axes.set_xlim(-0.03, 1.03)
     axes.set_xlabel("fraction of ones in the data")
 
 
 def conservative_panel(axes: Axes, points: Sequence[Row]) -> None:
     """Error against the fraction of conservative parties: logarithmic, but from 0."""
-    draw_lines(axes, points, "x", "rmse", band=True)
+    draw_lines(axes, points, "x", y="rmse", band=True)
     axes.set_xscale("symlog", linthresh=_LINEAR_TO, linscale=0.5)
     axes.set_xlim(-0.0004, 0.75)
     axes.set_xticks(_FRACTIONS, [plain(tick) for tick in _FRACTIONS])
@@ -121,17 +121,17 @@ def conservative_panel(axes: Axes, points: Sequence[Row]) -> None:
 
 def parties_panel(axes: Axes, points: Sequence[Row]) -> None:
     """Error against the number of parties, of which half may collude."""
-    draw_lines(axes, points, "x", "rmse", band=True)
+    draw_lines(axes, points, "x", y="rmse", band=True)
     sizes = [number(point, "x") for point in points]
     small = max(sizes) <= 10_000
-    log_axis(axes, "x", min(sizes) / 1.1, max(sizes) * 1.1, plain if small else short, most=7 if small else 5)
+    log_axis(axes, "x", min(sizes) / 1.1, high=max(sizes) * 1.1, text=plain if small else short, most=7 if small else 5)
     axes.set_xlabel("parties n (threshold n/2)")
 
 
 def threshold_panel(axes: Axes, points: Sequence[Row], parties: int, labels: int) -> None:
     """Error against the threshold, of which so many are labelled where the axis is stretched."""
     axis = Stretched(parties)
-    draw_lines(axes, points, "x", "rmse", axis.place, band=True)
+    draw_lines(axes, points, "x", y="rmse", place=axis.place, band=True)
     axis.apply(axes, labels)
     axes.set_xlabel(f"threshold t of n = {plain(parties)} parties\n(shaded: axis stretched)")
 
@@ -154,8 +154,8 @@ def price_panel(axes: Axes, points: Sequence[Row]) -> None:
             end = (across[-1], median[-1])
             axes.annotate(f"n = {size:g}", end, (5, -6), textcoords="offset points", fontsize=8, color=look.colour)
             if size == sizes[-1]:
-                _draw_band(axes, across, some, look)
-    log_axis(axes, "y", 0.96, max(number(point, "median") for point in points) * 1.1, most=7)
+                _draw_band(axes, across, some, look=look)
+    log_axis(axes, "y", 0.96, high=max(number(point, "median") for point in points) * 1.1, most=7)
     axes.set_xlim(0, 1.3)  # room for the last name
     axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "0.25", "0.5", "0.75", "1"])
     axes.set_xlabel("threshold t / parties n")
@@ -164,8 +164,8 @@ def price_panel(axes: Axes, points: Sequence[Row]) -> None:
 
 def relax_panel(axes: Axes, points: Sequence[Row]) -> None:
     """Error after one party multiplies its epsilon over that before."""
-    draw_lines(axes, points, "factor", "median")
-    log_axis(axes, "x", 0.95, max(number(point, "factor") for point in points) * 1.06, most=5)
+    draw_lines(axes, points, "factor", y="median")
+    log_axis(axes, "x", 0.95, high=max(number(point, "factor") for point in points) * 1.06, most=5)
     axes.yaxis.set_major_formatter("{x:g}")
     axes.set_xlabel("its ε is multiplied by")
     axes.set_ylabel("error relative to before")
@@ -214,7 +214,7 @@ def enjoyed_panel(axes: Axes, rows: Sequence[Row]) -> None:
         across, up = ([number(some[rank], column) for rank in ranks] for column in ("asked", "enjoyed"))
         axes.plot(across, up, **look.drawn(), markevery=max(1, len(ranks) // 6))
     for side in ("x", "y"):
-        log_axis(axes, side, low, high, most=5)
+        log_axis(axes, side, low, high=high, most=5)
     axes.set_xlabel("ε that a party asked for")
     axes.set_ylabel("ε that it enjoys")
 
@@ -264,8 +264,8 @@ def cost_panel(axes: Axes, rows: Sequence[Row], column: str) -> None:
                 **_END_LOOK,
             )
     sizes = [number(row, "n") for row in rows]
-    log_axis(axes, "x", min(sizes) / 1.3, max(sizes) * 1.3, short)
-    log_axis(axes, "y", min(shown, default=least) / 2, max(shown, default=least) * 4, with_unit(units))
+    log_axis(axes, "x", min(sizes) / 1.3, high=max(sizes) * 1.3, text=short)
+    log_axis(axes, "y", min(shown, default=least) / 2, high=max(shown, default=least) * 4, text=with_unit(units))
     axes.set_xlabel("parties n")
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _GUESS: Final = "mean"
 _STRETCHED_FROM: Final = 100
-_AT_MOST: Final = Look(LOOKS["W"].colour, "", (0, (1, 1.2)), 1.6)
+_AT_MOST: Final = Look(LOOKS["W"].colour, "", (0, (1, 1.2)), width=1.6)
 _WIDENED: Final = replace(LOOKS["W"], marker="h", dashes="-", size=5.5, filled=False, width=1.4)
 _NARROW: Final = replace(LOOKS["W"], marker="X", dashes=(0, (5, 2)), size=5.5, width=1.8)
 
@@ -73,17 +73,17 @@ def _threshold_panel(axes: Axes, points: Sequence[Row], parties: int) -> None:
     low, high = error_range([*points, {"rmse": blind}])
     if parties >= _STRETCHED_FROM:
         axis = Stretched(parties)
-        draw_lines(axes, points, "threshold", "rmse", axis.place, band=True)
+        draw_lines(axes, points, "threshold", y="rmse", place=axis.place, band=True)
         axis.apply(axes, 2)
         axes.set_xlabel("threshold t (shaded: stretched)")
     else:
-        draw_lines(axes, points, "threshold", "rmse", band=True, every=max(1, parties // 12))
+        draw_lines(axes, points, "threshold", y="rmse", band=True, every=max(1, parties // 12))
         axes.set_xlim(1 - 0.04 * parties, parties - 1 + 0.04 * parties)
         axes.xaxis.set_major_locator(_whole_numbers())
         axes.set_xlabel("threshold t")
     guess = LOOKS[_GUESS].drawn()
     axes.axhline(blind, color=guess["color"], linestyle=guess["linestyle"], linewidth=guess["linewidth"])
-    log_axis(axes, "y", low, high, most=6)
+    log_axis(axes, "y", low, high=high, most=6)
 
 
 def _blind(parties: int) -> float:
@@ -121,7 +121,7 @@ def draw_adversary(points: Sequence[Row], path: Path) -> None:
 
 
 def _error_panel(axes: Axes, points: Sequence[Row]) -> None:
-    draw_lines(axes, points, "x", "rmse", band=True)
+    draw_lines(axes, points, "x", y="rmse", band=True)
     ours = sorted(chosen(points, mechanism="W"), key=lambda point: number(point, "x"))
     across, most = [number(point, "x") for point in ours], [number(point, "at_most") for point in ours]
     axes.plot(across, most, **_AT_MOST.drawn())

@@ -16,7 +16,7 @@ from tpmdp.engines.memory import MemoryEngine
 from tpmdp.engines.relay.engine import relay_process
 from tpmdp.errors import DeadlineError, InputError
 from tpmdp.protocol.messages import Kind
-from tpmdp.study.release import release_of_plain
+from tpmdp.study.release import PartyRelease
 
 NAMES = ("north", "south", "east", "west", "office")
 
@@ -99,12 +99,10 @@ def test_too_many_lost_is_no_answer() -> None:
 
 def test_what_was_told_before_parties_could_drop_out_is_still_read() -> None:
     study = Study.parse(document())
-    from tpmdp.study.release import plain_release
-
-    told = plain_release(run(study, tables()).parties["office"])
-    assert release_of_plain(told).missing == ()
+    told = run(study, tables()).parties["office"].plain()
+    assert PartyRelease.of_plain(told).missing == ()
     del told["missing"]
-    assert release_of_plain(told).missing == ()
+    assert PartyRelease.of_plain(told).missing == ()
 
 
 def test_a_study_over_the_relay_goes_on_without_a_party_that_never_comes(tmp_path: Path) -> None:

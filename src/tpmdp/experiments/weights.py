@@ -224,7 +224,7 @@ def _judged(name: str, setting: Setting, problem: Count) -> Row:
 def coverage(setting: Setting, bias: FloatArray, deviation: float) -> tuple[FloatArray, FloatArray]:
     """The chance that W's 95 % interval holds the true sum, and that the one widened by the bias bound does.
 
-    Intervals as `tpmdp.queries.weighted` makes them for a count.
+    Intervals as `tpmdp.queries.weighted_answers` makes them for a count.
 
     >>> setting = Setting.of(Spec(epsilon=[1.0, 1.0], delta=1e-6, threshold=1))
     >>> [float(chance.round(3)[0]) for chance in coverage(setting, np.zeros(1), 1.0)]

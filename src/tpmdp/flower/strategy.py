@@ -38,7 +38,7 @@ from tpmdp.protocol.messages import MessageError
 from tpmdp.protocol.party import PartySession, ProtocolError
 from tpmdp.protocol.secrets import FreshSecrets
 from tpmdp.protocol.terms import Terms
-from tpmdp.study.release import noise_source, noisy_vector
+from tpmdp.study.session import noise_source, noisy_vector
 
 FAILURES_MAX: Final = 3  # sessions in a row without an answer
 FLOWER_LOGGER: Final = getLogger("flwr")

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from tpmdp.errors import MissingDependencyError
-from tpmdp.queries.base import Answer, Query
-from tpmdp.queries.joint import JointQuery
+from tpmdp.queries.answer import Answer
+from tpmdp.queries.base import BaseQuery
 from tpmdp.report.numbers import rounded
 
 if TYPE_CHECKING:
@@ -96,12 +96,12 @@ def _bars(rows: Sequence[Answer], always: bool = False) -> Any:
     return np.array([[each if math.isfinite(each) else 0.0 for each in side] for side in (lows, highs)])
 
 
-def _draw(axes: Axes, query: Query | JointQuery, rows: Sequence[Answer]) -> None:
+def _draw(axes: Axes, query: BaseQuery, rows: Sequence[Answer]) -> None:
     kind = str(query.settings()["kind"])
     if _is_upright(kind, rows):
         _draw_bars(axes, rows)
     elif kind.endswith("regression"):
-        _draw_coefficients(axes, rows, {one.column: one.width for one in query.settings()["bounds"]})
+        _draw_coefficients(axes, rows, {each.column: each.width for each in query.settings()["bounds"]})
     else:
         _draw_dots(axes, rows)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tpmdp.ledger import rounded_down, rounded_up
 from tpmdp.report.numbers import number, rounded
@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from tpmdp.queries.base import Answer
+    from tpmdp.queries.answer import Answer
+    from tpmdp.study.contribution import Contribution
     from tpmdp.study.model import Study
     from tpmdp.study.release import PartyRelease
 
@@ -27,23 +28,24 @@ def _new_table(title: str) -> Table:
     return Table(title=title, box=SIMPLE_HEAD, title_justify="left", caption_justify="left")
 
 
-def uncounted_text(study: Study, name: str, table: Any) -> list[str]:
-    """A line for each query to which none of the party's records adds anything; for that party only."""
-    records = study.members[study.index(name)].records
+def uncounted_text(contribution: Contribution) -> list[str]:
+    """A line for each query for which none of the party's records counts; for that party only."""
+    name = contribution.party
+    records = contribution.study.party(name).records
     return [
-        f"none of the {records} records of {name} counts for {query}: look at the spelling of categories and conditions"
-        for query in study.uncounted(name, table)
+        f"none of the {records} records of {name} counts for {query}: check the spelling of categories and conditions"
+        for query in contribution.uncounted
     ]
 
 
-def answer_table(told: Sequence[PartyRelease], width: int = 140) -> Table | None:
-    """The answers, for the receivers among these parties; None if there is none."""
+def answer_table(releases: Sequence[PartyRelease], width: int = 140) -> Table | None:
+    """The answers, for the receivers among these parties; None without receivers."""
     from rich.markup import escape
 
-    receivers = [one for one in told if one.answers is not None]
+    receivers = [release for release in releases if release.answers is not None]
     if not receivers:
         return None
-    names = ", ".join(one.party for one in receivers)
+    names = ", ".join(release.party for release in receivers)
     table = _new_table(escape(f"Answer for {names}"))
     table.add_column("query", overflow="fold")
     weighted = any(answer.always is not None for answer in receivers[0].answers or ())
@@ -62,7 +64,7 @@ def answer_table(told: Sequence[PartyRelease], width: int = 140) -> Table | None
         cells += [interval, *([_interval(answer.always or answer.interval, error)] if weighted else [])]
         table.add_row(escape(answer.label + mark), *cells)
     notes = [f"[{mark}] {note}" for note, mark in marks.items()]
-    covered = "what weights do, and the noise" if weighted else "the noise"
+    covered = "the effect of weights, and the noise" if weighted else "the noise"
     table.caption = escape(
         "\n".join([f"Error bars cover {covered} and rounding added for privacy, not sampling.", *notes])
     )
@@ -75,7 +77,7 @@ def _interval(limits: tuple[float, float], error: float) -> str:
 
 
 def _terms(answer: Answer) -> list[str]:
-    """The two parts of a standard error: of noise, and of weights."""
+    """The two parts of a standard error: noise and weights."""
     error, noise = answer.standard_error, answer.noise
     if noise is None:
         return ["", ""]
@@ -83,8 +85,8 @@ def _terms(answer: Answer) -> list[str]:
     return [rounded(noise, error), rounded(weights, error)]
 
 
-def party_table(study: Study, told: Sequence[PartyRelease], width: int = 140) -> Table:
-    """What each of these parties got, was charged and sent; a narrow terminal shows less of it."""
+def party_table(study: Study, releases: Sequence[PartyRelease], width: int = 140) -> Table:
+    """What each of these parties got, was charged and sent; a narrow terminal shows fewer columns."""
     from rich.markup import escape
 
     table = _new_table("Parties")
@@ -99,55 +101,54 @@ def party_table(study: Study, told: Sequence[PartyRelease], width: int = 140) ->
         headings.insert(0, "weight")
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
-    for one in told:
-        member = study.members[study.index(one.party)]
+    for release in releases:
+        index = study.index(release.party)
         cells = {
-            "weight": number(float(study.weights.each[study.index(one.party)])),
-            "offered\nepsilon": number(member.epsilon),
-            "charged\nepsilon": rounded_up(one.epsilon),
-            "at\ndelta": number(one.delta),
-            "spent\nin all": "-" if one.spent is None else rounded_up(one.spent),
-            "left for\none more": "-" if one.left is None else rounded_down(one.left),
-            "bytes\nsent": f"{one.bytes_sent:,}",
+            "weight": number(float(study.weights.each[index])),
+            "offered\nepsilon": number(study.parties[index].epsilon),
+            "charged\nepsilon": rounded_up(release.epsilon),
+            "at\ndelta": number(release.delta),
+            "spent\nin all": "-" if release.spent is None else rounded_up(release.spent),
+            "left for\none more": "-" if release.left is None else rounded_down(release.left),
+            "bytes\nsent": f"{release.bytes_sent:,}",
         }
-        got = "receipt" if one.answers is None else "answer"
-        table.add_row(escape(one.party), got, *(cells[heading] for heading in headings))
+        got = "receipt" if release.answers is None else "answer"
+        table.add_row(escape(release.party), got, *(cells[heading] for heading in headings))
     table.caption = "charged: the real cost against the worst coalition. left: for one more release, by the ledger."
     return table
 
 
-def print_releases(study: Study, told: Sequence[PartyRelease], console: Console) -> None:
+def print_releases(study: Study, releases: Sequence[PartyRelease], console: Console) -> None:
     """The outcome of a session for one party, or for all of them."""
     from rich.markup import escape
 
+    first = releases[0]
     drop = f", up to {study.tolerate} may drop out" if study.tolerate else ""
     threshold = f"threshold {study.threshold}{drop}, protecting each {study.unit}"
-    console.print(escape(f"{study.label}: {len(study.members)} parties, {study.records} records, {threshold}"))
-    if all(one.again for one in told):
+    console.print(escape(f"{study.label}: {len(study.parties)} parties, {study.records} records, {threshold}"))
+    if all(release.again for release in releases):
         console.print("This session was finished before: nothing new was sent or charged.")
-        room = all(one.left is None or one.left >= one.epsilon for one in told)
+        room = all(release.left is None or release.left >= release.epsilon for release in releases)
         needs = "" if room else ", which needs higher limits (tpmdp ledger limit)"
         console.print(f"A new one: --session {study.session + 1}{needs}.")
-    if told[0].missing:
-        lost = [study.members[study.index(name)] for name in told[0].missing]
-        names = ", ".join(one.name for one in lost)
-        console.print(
-            escape(f"Dropped out: {names}. Their {sum(one.records for one in lost)} records are not counted.")
-        )
-    table = answer_table(told, console.width)
+    if first.missing:
+        records = sum(study.party(name).records for name in first.missing)
+        names = ", ".join(first.missing)
+        console.print(escape(f"Dropped out: {names}. Their {records} records are not counted."))
+    table = answer_table(releases, console.width)
     if table is not None:
         console.print(table)
-        if told[0].assumes:
-            console.print(escape(f"Assumed: {told[0].assumes}."))
+        if first.assumes:
+            console.print(escape(f"Assumed: {first.assumes}."))
     console.print()
-    console.print(party_table(study, told, console.width))
-    console.print(escape(f"Guarantee: {told[0].guarantee}."))
-    if len(study.receivers) < len(study.members):
+    console.print(party_table(study, releases, console.width))
+    console.print(escape(f"Guarantee: {first.guarantee}."))
+    if len(study.receivers) < len(study.parties):
         only = ", ".join(study.receivers)
         learn = "learns" if len(study.receivers) == 1 else "learn"
         console.print(
             escape(f'The charges assume that only {only} {learn} the answer. To publish it: receivers = "all".')
         )
-    for one in told:
-        if one.note:
-            console.print(escape(f"{one.party}: {one.note}"))
+    for release in releases:
+        if release.note:
+            console.print(escape(f"{release.party}: {release.note}"))

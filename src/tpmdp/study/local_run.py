@@ -25,9 +25,11 @@ from tpmdp._util.files import replacing
 from tpmdp._util.process import python_command, python_environment
 from tpmdp.data.source import find_source, read_table
 from tpmdp.errors import DeadlineError, FileError, InputError, TpmdpError, shown
+from tpmdp.study.contribution import contribute
 from tpmdp.study.identity import read_key, write_key
 from tpmdp.study.model import Study
-from tpmdp.study.release import PartyRelease, check_room, encode, open_or_create_ledger, release_of_plain
+from tpmdp.study.release import PartyRelease
+from tpmdp.study.session import check_room, open_or_create_ledger
 
 _GRACE_S: Final = 30.0  # past the deadline, for processes to start and stop on a busy machine
 _STOP_S: Final = 5.0
@@ -65,9 +67,9 @@ def run_study(
     `queries` is the file of queries of your own, if the study has any; `warn` hears of a party and a query for which
     none of its records counts.
     """
-    files = {member.name: find_source(data_folder, member.name) for member in study.members if member.records}
+    files = {member.name: find_source(data_folder, member.name) for member in study.parties if member.records}
     _make_folder(state)
-    keyed = _with_keys(study if study.joint is None else _on_loopback(study), state)
+    keyed = _with_keys(study if study.computation.uses_relay else _on_loopback(study), state)
     _check_all(keyed, files, state, warn)
     study_file = state / "study.toml"
     with replacing(study_file) as temporary:
@@ -75,9 +77,9 @@ def run_study(
     if study.seconds_left() <= 0:
         raise DeadlineError("the deadline of the study has passed: give a later one with --deadline")
     limit = time.monotonic() + study.seconds_left() + _GRACE_S
-    with _processes() as started, _relay(state, started) if study.joint is None else nullcontext("") as url:
+    with _processes() as started, _relay(state, started) if study.computation.uses_relay else nullcontext("") as url:
         children = []
-        for member in study.members:
+        for member in study.parties:
             command = _join_command(study_file, member.name, state, files.get(member.name), url)
             command += ["--queries", str(queries)] if queries is not None else []
             children.append(_Child(member.name, _start(command, started)))
@@ -87,15 +89,13 @@ def run_study(
 
 def _check_all(study: Study, files: dict[str, Path], state: Path, warn: Callable[[str, str], None]) -> None:
     """Everybody's data and ledger, before anybody is charged: a party that refuses later would cost the others."""
-    study.check_own()
+    study.check_custom()
     terms = study.terms()
-    for index, member in enumerate(study.members):
-        terms.check(index)
-        if member.records:
-            table = read_table(files[member.name], study.columns_of(member.name))
-            encode(study, terms, member.name, table)
-            for query in study.uncounted(member.name, table):
-                warn(member.name, query)
+    for index, member in enumerate(study.parties):
+        columns = study.columns_of(member.name)
+        table = read_table(files[member.name], columns) if member.records else {}
+        for query in contribute(study, terms, member.name, table).uncounted:
+            warn(member.name, query)
         path = state / f"{member.name}.ledger"
         if path.exists():
             with open_or_create_ledger(path, study, member.name) as ledger:
@@ -105,12 +105,12 @@ def _check_all(study: Study, files: dict[str, Path], state: Path, warn: Callable
 def _on_loopback(study: Study) -> Study:
     """The same study with free addresses on this machine, where parties connect to each other."""
     with ExitStack() as held:  # all at once, so that none is given twice
-        sockets = [held.enter_context(socket.socket()) for _ in study.members]
+        sockets = [held.enter_context(socket.socket()) for _ in study.parties]
         for one in sockets:
             one.bind((_HOST, 0))
         addresses = [f"{_HOST}:{one.getsockname()[1]}" for one in sockets]
-    placed = zip(study.members, addresses, strict=True)
-    return replace(study, members=tuple(replace(member, address=address) for member, address in placed))
+    placed = zip(study.parties, addresses, strict=True)
+    return replace(study, parties=tuple(replace(member, address=address) for member, address in placed))
 
 
 def _make_folder(state: Path) -> None:
@@ -123,7 +123,7 @@ def _make_folder(state: Path) -> None:
 def _with_keys(study: Study, state: Path) -> Study:
     """Keys from the state folder; those the study lacks are made."""
     keys = {}
-    for member in study.members:
+    for member in study.parties:
         path = state / f"{member.name}.key"
         if not path.exists():
             if member.public_key is not None:
@@ -259,7 +259,7 @@ def _note(child: _Child, source: str, line: str) -> None:
     except ValueError:
         return
     if "outcome" in told:
-        child.outcome = release_of_plain(told["outcome"])
+        child.outcome = PartyRelease.of_plain(told["outcome"])
         child.step, child.sent, child.waiting_for = "done", child.outcome.bytes_sent, []
     else:
         child.step, child.sent, child.waiting_for = told["step"], told["sent"], told["waiting_for"]
@@ -273,7 +273,7 @@ def _answered(children: list[_Child]) -> bool:
 
 def _check(children: list[_Child], study: Study) -> None:
     """A party that refused will not come: there is no point in waiting. One that was late speaks for all."""
-    lead = next(member.name for member in study.members if member.name in study.receivers)
+    lead = next(member.name for member in study.parties if member.name in study.receivers)
     gone = [child for child in children if child.code not in (None, 0) and child.name != lead]
     dropped = gone if len(gone) <= study.tolerate else []
     for child in children:

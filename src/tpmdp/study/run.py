@@ -87,7 +87,7 @@ def _compute(
     seconds = max(1.0, study.seconds_left())
     computation = study.computation
     if not isinstance(computation, SharedFunction):
-        return (engine or MemoryEngine()).run(terms, identities, vectors, seconds)
+        return (engine or MemoryEngine()).run(terms, identities, vectors, deadline_s=seconds)
     if engine is not None:
         rule = "computes sums only, and this query is not additive"
         raise InputError("engine", engine.name, rule, "leave it out: mpyc is used")

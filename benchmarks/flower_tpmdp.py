@@ -34,7 +34,7 @@ from tpmdp.protocol.masks import Mask, from_words, word_type
 from tpmdp.protocol.messages import Kind, decode
 from tpmdp.protocol.terms import Terms
 from tpmdp.spec import Party
-from tpmdp.study.release import noisy_vector
+from tpmdp.study.session import noisy_vector
 
 ROUNDS = 2
 STAGES = ("announce", "submit", "reveal")

@@ -16,7 +16,7 @@ from tpmdp import Study
 from tpmdp._util.arrays import FloatArray
 from tpmdp.engines.ideal import IdealEngine
 from tpmdp.experiments.population import COLUMNS, RANGES, read_adults
-from tpmdp.study.release import run
+from tpmdp.study.run import run
 
 CENSUS = Path(__file__).parents[2] / "shared" / "data" / "acs2024_pums_adults.parquet"
 PARTIES, RUNS, DELTA = 5, 20, 1e-6

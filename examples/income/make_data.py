@@ -23,7 +23,7 @@ def main() -> None:
     table = np.column_stack([np.asarray(people[column]) for column in COLUMNS])
     folder.mkdir(parents=True, exist_ok=True)
     start = 0
-    for member in study.members:
+    for member in study.parties:
         part = table[start : start + member.records]
         columns = {column: part[:, place] for place, column in enumerate(COLUMNS)}
         with duckdb.connect() as connection:
@@ -31,7 +31,7 @@ def main() -> None:
             connection.sql("SELECT * FROM part").write_parquet(str(folder / f"{member.name}.parquet"))
         start += member.records
     source = f"of {census}" if census is not None and census.exists() else "drawn at random (no census file)"
-    print(f"wrote {len(study.members)} regions of adults {source} to {folder}")
+    print(f"wrote {len(study.parties)} regions of adults {source} to {folder}")
 
 
 main()

@@ -32,14 +32,16 @@ if TYPE_CHECKING:
     from tpmdp.planning.coalition import WorstCoalitions, worst_coalitions
     from tpmdp.planning.plan import Plan, Protection, plan
     from tpmdp.planning.weights import Weights
-    from tpmdp.queries.base import Answer, Query
+    from tpmdp.queries.answer import Answer
+    from tpmdp.queries.base import Query
     from tpmdp.queries.custom import load_queries
     from tpmdp.spec import Party, Spec
     from tpmdp.study.expectation import Expectation, expect
     from tpmdp.study.identity import read_key
     from tpmdp.study.join import join
     from tpmdp.study.model import Study
-    from tpmdp.study.release import PartyRelease, Release, run
+    from tpmdp.study.release import PartyRelease, Release
+    from tpmdp.study.run import run
 
 _HOME = {
     "gaussian.calibration": ("calibrate", "delta_at", "epsilon_at", "mu_at"),
@@ -62,9 +64,11 @@ _HOME = {
     "planning.coalition": ("WorstCoalitions", "worst_coalitions"),
     "planning.plan": ("Plan", "Protection", "plan"),
     "planning.weights": ("Weights",),
-    "queries.base": ("Answer", "Query"),
+    "queries.answer": ("Answer",),
+    "queries.base": ("Query",),
     "queries.custom": ("load_queries",),
-    "study.release": ("PartyRelease", "Release", "run"),
+    "study.release": ("PartyRelease", "Release"),
+    "study.run": ("run",),
     "spec": ("Party", "Spec"),
     "study.model": ("Study",),
 }

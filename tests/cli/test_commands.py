@@ -146,7 +146,7 @@ def test_a_live_table_is_shown_on_a_terminal(state: Path, tmp_path: Path) -> Non
         (["ledger", "show", "no.ledger"], "does not exist"),
         (["ledger", "export", "no.ledger", "--out", "a.xlsx"], "must end in .csv"),
         (["ledger", "limit", "no.ledger", "--epsilon", "1e400"], "not a number in range"),
-        (["keygen", "all"], "meaning of its own"),
+        (["keygen", "all"], "has a special meaning"),
         (["ledger", "create", "a", "--party", "p", "--epsilon", "-1", "--delta", "1e-6"], "epsilon"),
     ],
 )

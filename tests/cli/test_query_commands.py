@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tpmdp.queries.catalogue import EXAMPLES, JOINT_KINDS, KINDS
+from tpmdp.queries.catalogue import EXAMPLES, KINDS
 
 ROOT = Path(__file__).parents[2]
 OWN = ROOT / "examples" / "own_query" / "geometric_mean.py"
@@ -104,7 +104,7 @@ def wages(tmp_path: Path) -> Path:
 def test_the_list_names_every_kind() -> None:
     text = tpmdp("query", "list")
     listed = json.loads(tpmdp("query", "list", "--json"))
-    assert [row["kind"] for row in listed] == [*KINDS, *JOINT_KINDS]
+    assert [row["kind"] for row in listed] == [*KINDS]
     for row in listed:
         assert row["kind"] in text
         assert row["about"].endswith(".")

@@ -294,7 +294,10 @@ def write_study(top: str = "", north: str = "", query: str = COUNT) -> None:
         ({"north": "weight = inf"}, "weight of north = inf, which must be 0 or lie in [1e-12, 1]: give each"),
         ({"north": "weight = true"}, "weight of north = true, which is not a number: write"),
         ({"north": 'weight = "1"'}, 'weight of north = "1", which is not a number: remove the quotes'),
-        ({"north": "weight = 1", "top": 'weighting = "balanced"'}, "does not go with weighting = balanced: remove it"),
+        (
+            {"north": "weight = 1", "top": 'weighting = "balanced"'},
+            "cannot be used with weighting = balanced: remove it",
+        ),
         ({"top": "spread = 0"}, "spread = 0.0, which must lie in [1e-06, 1]"),
         ({"top": "spread = 2"}, "spread = 2.0, which must lie in [1e-06, 1]"),
         (
@@ -342,7 +345,7 @@ def test_a_weighted_release_is_shown_with_both_intervals(command: Run, width: in
 
     write_study(north="weight = 0.25")
     study = Study.read(Path("study.toml"))
-    tables = {member.name: {"age": np.full(member.records, 70.0)} for member in study.members}
+    tables = {member.name: {"age": np.full(member.records, 70.0)} for member in study.parties}
     told = run(study, tables).parties
     console = Console(width=width, highlight=False)
     with console.capture() as shown:

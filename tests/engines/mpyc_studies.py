@@ -24,6 +24,7 @@ from tpmdp.engines.mpyc.job import MpycJob
 from tpmdp.engines.mpyc.worker_process import WorkerProcess
 from tpmdp.errors import TpmdpError
 from tpmdp.ledger import Ledger
+from tpmdp.queries.share_query import ShareQuery
 from tpmdp.study import join as participation
 from tpmdp.study.file import parse_address
 from tpmdp.study.identity import public_text
@@ -108,13 +109,13 @@ class Parties:
 
     def corrupt(self, values: IntArray) -> WorkerProcess:
         """The bank's own worker, with any values and no noise; see `mpyc_vanishes`."""
-        joint, records, terms = self.study.joint, self.study.party_records, self.terms
-        assert joint is not None
+        joint, records, terms = self.study.queries[0], self.study.party_records, self.terms
+        assert isinstance(joint, ShareQuery)
         job = MpycJob.of(terms, joint.function, joint.parameters(records, terms.grid), joint.sizes(records))
         worker = WorkerProcess("tests.engines.mpyc_vanishes")
         worker.give(job, 0, key_of("bank"), bind=("127.0.0.1", 0), deadline=now_s() + 300.0)
         worker.port()
-        addresses = [parse_address("address", member.address) for member in self.study.members]
+        addresses = [parse_address("address", member.address) for member in self.study.parties]
         worker.go(values, np.zeros(terms.grid.dimension, dtype=np.int64), addresses)
         worker.say("open", "done")
         return worker

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.protocol.sessions import World
+from tests.queries.cases import statistic
 from tpmdp import InputError, Study
 from tpmdp import run as release
 from tpmdp.data.table import Table, Text
@@ -24,7 +25,7 @@ from tpmdp.flower.engine import FlowerEngine
 from tpmdp.protocol.masks import to_words
 from tpmdp.protocol.messages import Kind
 from tpmdp.protocol.terms import Guarantee
-from tpmdp.queries.catalogue import EXAMPLES, KINDS
+from tpmdp.queries.catalogue import EXAMPLES, SUM_KINDS
 
 FLOWER = FlowerEngine()  # starts its simulation once, for all tests of a process
 ENGINES: list[Engine] = [IdealEngine(), MemoryEngine(), RelayEngine(), MpycEngine(), FLOWER]
@@ -151,7 +152,7 @@ def test_who_is_lost_on_flower_in_the_last_step_or_leads_ends_the_session(flower
 
 def every_query() -> tuple[Study, dict[str, Table]]:
     """A study that asks every kind of query that is a sum, plainly, of a part and by groups."""
-    kinds = [{**tomllib.loads(EXAMPLES[kind]), "name": kind} for kind in KINDS]
+    kinds = [{**tomllib.loads(EXAMPLES[kind]), "name": kind} for kind in SUM_KINDS]
     for query in kinds:
         query.pop("by", None)
         query.pop("where", None)
@@ -185,9 +186,9 @@ def test_every_query_runs_on_every_engine(engine: Engine) -> None:
     """The answers are those of the data without noise, within their error bars."""
     study, tables = every_query()
     found = release(study, tables, engine=engine)
-    statistic = np.sum([study.statistic(name, table) for name, table in tables.items()], axis=0)
+    statistic = np.sum([statistic(study, name, table) for name, table in tables.items()], axis=0)
     truth, start = [], 0
-    for query, scale in zip(study.sums, study.scales, strict=True):
+    for query, scale in zip(study.computation.sums, study.computation.scales, strict=True):
         part = statistic[start : start + query.dimension] / scale
         truth += query.answers(part, study.records, 0.0)
         start += query.dimension

@@ -30,8 +30,8 @@ MAXIMUM = "tpmdp.engines.mpyc.functions:maximum"
 @pytest.mark.parametrize(
     ("addresses", "options", "message"),
     [
-        ({}, {"listen": "nonsense"}, "--listen = .* must be host:port"),
-        ({}, {"listen": "a..b:7000"}, "--listen = .* must be host:port"),
+        ({}, {"listen": "nonsense"}, "listen = .* must be host:port"),
+        ({}, {"listen": "a..b:7000"}, "listen = .* must be host:port"),
         ({"school": "0.0.0.0:7102"}, {}, "address = 0.0.0.0:7102 must be a host"),
         ({"school": "192.0.2.1:7102"}, {}, "address = 192.0.2.1:7102 cannot be listened on"),
         ({}, {"listen": "192.0.2.1:7102"}, "address = 192.0.2.1:7102 cannot be listened on"),
@@ -49,7 +49,7 @@ def test_an_address_that_cannot_be_used_costs_nothing(
 
 def test_a_port_in_use_or_another_key_costs_nothing(tmp_path: Path) -> None:
     parties = Parties.of(tmp_path, "maximum", ["bank"])
-    address = parse_address("address", parties.study.members[1].address)
+    address = parse_address("address", parties.study.parties[1].address)
     with socket.create_server(address), pytest.raises(InputError, match="cannot be listened on"):
         parties.join("school")
     with parties.ledger("school") as ledger, pytest.raises(InputError, match=r"key of school = .not shown."):

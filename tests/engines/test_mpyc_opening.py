@@ -92,7 +92,7 @@ def test_a_receiver_that_is_killed_before_it_settles_is_refused_and_the_others_h
     assert isinstance(said["bank"], PartyRelease), said
     assert is_receipt(said["registry"], "")
     for _ in range(2):
-        with pytest.raises(LedgerError, match=r"was opened before and did not get here.*set session = 2"):
+        with pytest.raises(LedgerError, match=r"was opened before and did not arrive.*set session = 2"):
             parties.join("school")
     assert parties.charges("school") == 1
 

@@ -138,9 +138,9 @@ def test_a_message_of_a_far_attempt_delays_nobody_else_and_its_sender_is_named(t
 def test_a_party_with_another_plan_is_named_and_nothing_is_computed(tmp_path: Path) -> None:
     with Consortium(tmp_path) as consortium:
         consortium.relay()
-        members = tuple(dataclasses.replace(m, epsilon=m.epsilon * 2) for m in consortium.study.members)
+        parties = tuple(dataclasses.replace(m, epsilon=m.epsilon * 2) for m in consortium.study.parties)
         other = tmp_path / "other.toml"
-        other.write_text(dataclasses.replace(consortium.study, members=members).toml())
+        other.write_text(dataclasses.replace(consortium.study, parties=parties).toml())
         processes = [consortium.join("north"), consortium.join("south"), consortium.join("lab", study=other)]
         told = [ended(process) for process in processes]
         assert [one.code for one in told] == [2, 2, 2]
@@ -460,7 +460,7 @@ def test_a_whole_study_runs_with_one_command_and_the_same_session_costs_nothing_
     with Consortium(tmp_path) as consortium:
         bare = dataclasses.replace(
             consortium.study,
-            members=tuple(dataclasses.replace(member, public_key=None) for member in consortium.study.members),
+            parties=tuple(dataclasses.replace(member, public_key=None) for member in consortium.study.parties),
         )
         study, state = tmp_path / "bare.toml", tmp_path / "state"
         study.write_text(bare.toml())

@@ -24,6 +24,7 @@ from tpmdp.planning.plan_file import plan_document
 from tpmdp.protocol.channel import seal
 from tpmdp.protocol.masks import expand, mask_key
 from tpmdp.protocol.messages import EVERYONE, Kind, Message, digest_of, encode
+from tpmdp.queries.share_query import ShareQuery
 from tpmdp.spec import Party
 from tpmdp.study.identity import public_key_text
 
@@ -46,7 +47,7 @@ def studies() -> dict[str, tpmdp.Study]:
     found["custom"] = tpmdp.Study.read(HERE / "custom.toml", tpmdp.load_queries(HERE / "custom_query.py"))
     for name in ("stay", "income"):
         study = tpmdp.Study.read(EXAMPLES / name / "study.toml")
-        found[name] = study.with_keys(keys([member.name for member in study.members]))
+        found[name] = study.with_keys(keys([member.name for member in study.parties]))
     return found
 
 
@@ -68,8 +69,8 @@ def of_shares() -> dict[str, str]:
     seen = {}
     for name in ("maximum", "vertical"):
         study = tpmdp.Study.read(HERE / f"{name}.toml")
-        terms, query, parties = study.terms(), study.joint, study.party_records
-        assert query is not None
+        terms, query, parties = study.terms(), study.queries[0], study.party_records
+        assert isinstance(query, ShareQuery)
         job = MpycJob.of(terms, query.function, query.parameters(parties, terms.grid), query.sizes(parties))
         seen[f"{name}: function"] = job.function
         seen[f"{name}: job"] = job.digest().hex()

@@ -22,7 +22,8 @@ from tpmdp.cli.main import cli
 from tpmdp.ledger.session_store import LedgerSecrets
 from tpmdp.planning.plan_file import read_plan
 from tpmdp.study import join as participation
-from tpmdp.study.release import prepare
+from tpmdp.study.contribution import contribute
+from tpmdp.study.session import reserve
 
 EXPECTED = HERE / "expected.json"
 HEADS = {
@@ -80,12 +81,12 @@ def test_a_session_begun_by_the_version_before_goes_on_with_its_noise(state: Pat
     terms = study.terms()
     table = tpmdp.read_table(state / "south.csv", study.columns_of("south"))
     with tpmdp.Ledger.open(state / "begun.ledger") as ledger:
-        prepared = prepare(study, terms, "south", table, ledger)
-        assert hashlib.sha256(prepared.vector.tobytes()).hexdigest() == VECTOR
+        vector = reserve(contribute(study, terms, "south", table), ledger)
+        assert hashlib.sha256(vector.tobytes()).hexdigest() == VECTOR
         assert LedgerSecrets(ledger, terms.session).last_attempt() == 1
         assert ledger.spent().sessions == 1
         with pytest.raises(tpmdp.InputError, match="was begun with other data"):
-            prepare(study, terms, "south", {**table, "age": np.full(9, 90.0)}, ledger)
+            reserve(contribute(study, terms, "south", {**table, "age": np.full(9, 90.0)}), ledger)
 
 
 if __name__ == "__main__":

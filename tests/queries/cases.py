@@ -14,6 +14,8 @@ from tpmdp._util.arrays import FloatArray
 from tpmdp.data.table import Table, Text
 from tpmdp.queries.base import Query, Unit
 from tpmdp.queries.catalogue import make_query
+from tpmdp.queries.computation import MaskedSum
+from tpmdp.study.contribution import checked_table
 from tpmdp.study.model import Study
 
 Record = Mapping[str, float | str]
@@ -44,6 +46,14 @@ def sum_query(entry: Mapping[str, Any]) -> Query:
     query = make_query({"name": "q", **entry})
     assert isinstance(query, Query)
     return query
+
+
+def statistic(study: Study, name: str, table: Table) -> FloatArray:
+    """A party's vector before it is rounded to the grid."""
+    computation = study.computation
+    assert isinstance(computation, MaskedSum)
+    weight = float(study.weights.each[study.index(name)])
+    return computation.statistic(checked_table(study, name, table), weight)
 
 
 def table_of(rows: Sequence[Record]) -> Table:

@@ -12,12 +12,14 @@ import pytest
 from scipy.optimize import minimize
 from sklearn.linear_model import LinearRegression, LogisticRegression  # type: ignore[import-untyped]
 
-from tests.queries.cases import CASES, Case, study_of, sum_query, table_of
+from tests.queries.cases import CASES, Case, statistic, study_of, sum_query, table_of
 from tpmdp.data.table import Table, Text
 from tpmdp.errors import InputError
-from tpmdp.queries.base import Answer, Query
+from tpmdp.queries.answer import Answer
+from tpmdp.queries.base import Query
 from tpmdp.queries.count import Count
 from tpmdp.queries.quantile import Quantiles
+from tpmdp.study.answers import answers as answers_from
 
 RECORDS: Final = 3001
 GROUPS: Final = ("north", "south", "east")
@@ -333,9 +335,9 @@ def test_a_study_answers_each_query_from_its_own_part_of_the_vector() -> None:
     parties = [{"name": name, "records": RECORDS} for name in ("a", "b")]
     study = study_of(*queries, parties=parties)
     table = as_table(FRAME)
-    total = study.statistic("a", table) + study.statistic("b", table)
+    total = statistic(study, "a", table) + statistic(study, "b", table)
     terms = study.with_keys({"a": b"a" * 32, "b": b"b" * 32}).terms()
-    found = study.answers(terms, np.rint(total / terms.grid.step).astype(np.int64))
+    found = answers_from(study, terms, np.rint(total / terms.grid.step).astype(np.int64))
     both = pd.concat([CLIPPED, CLIPPED])
     expected = [value for _, oracle in SIMPLE.values() for value in oracle(both)]
     for answer, value in zip(found, expected, strict=True):

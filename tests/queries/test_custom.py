@@ -10,14 +10,15 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
-from tests.queries.cases import UNITS
+from tests.queries.cases import UNITS, statistic
 from tpmdp.errors import FileError, InputError, TpmdpError
 from tpmdp.queries.base import Query
 from tpmdp.queries.catalogue import KINDS, make_query
 from tpmdp.queries.custom import load_queries
 from tpmdp.queries.search import search
+from tpmdp.study.answers import answers as answers_from
 from tpmdp.study.model import Study
-from tpmdp.study.release import run
+from tpmdp.study.run import run
 
 GOOD: Final = '''
 """The share of even numbers."""
@@ -25,7 +26,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tpmdp.queries.base import Answer, Query
+from tpmdp.queries.answer import Answer
+from tpmdp.queries.base import Query
 
 
 @dataclass(frozen=True)
@@ -72,9 +74,9 @@ def test_a_query_of_ones_own_works_in_a_study(own_file: Path) -> None:
     assert set(kinds) == {*KINDS, "even_share"}
     study = study_with(kinds, {**ENTRY, "upto": 50}, {"name": "c", "kind": "count", "column": "x", "at_least": 3})
     column = np.arange(10.0)
-    total = sum(study.statistic(name, {"x": column}) for name in ("a", "b", "c"))
+    total = sum(statistic(study, name, {"x": column}) for name in ("a", "b", "c"))
     terms = study.with_keys({name: name.encode() * 32 for name in ("a", "b", "c")}).terms()
-    even, count = study.answers(terms, np.rint(np.asarray(total) / terms.grid.step).astype(np.int64))
+    even, count = answers_from(study, terms, np.rint(np.asarray(total) / terms.grid.step).astype(np.int64))
     assert even.value == pytest.approx(0.5, abs=0.01)
     assert count.value == pytest.approx(21, abs=0.1)
     assert Study.parse(tomllib.loads(study.toml()), kinds) == study
@@ -132,7 +134,7 @@ BAD: Final = {
         f"{HEAD}@dataclass(frozen=True)\nclass Half(Query):\n    column: str\n",
         "which lacks answers",
     ),
-    "no dataclass": (GOOD.replace("@dataclass(frozen=True)\n", ""), "which is no dataclass"),
+    "no dataclass": (GOOD.replace("@dataclass(frozen=True)\n", ""), "which is not a dataclass"),
     "a dataclass that is not frozen": (GOOD.replace("(frozen=True)", ""), r"fails \(TypeError"),
     "a kind that exists": (GOOD.replace("EvenShare", "Count"), "of kind count, which tpmdp has"),
     "a kind of joint query that exists": (GOOD.replace("EvenShare", "Maximum"), "of kind maximum, which tpmdp has"),
@@ -274,9 +276,9 @@ class MyMean(Query):
             "raise ValueError(f'age {values[0]} of Mr Smith')",
             r"line 19: features .* fails \(ValueError\)",
         ),
-        ("return [values]", "return 'text'", "no list of arrays"),
-        ("return [values]", "return 3.0", "no list of arrays"),
-        ("return [values]", "return [values[:2]]", "must be one number a record"),
+        ("return [values]", "return 'text'", "not give a list of arrays"),
+        ("return [values]", "return 3.0", "not give a list of arrays"),
+        ("return [values]", "return [values[:2]]", "must be one number per record"),
         ("return [values]", "return [values, values]", "must give 1 features"),
         ("return [values]", "return [table['y']]", r"fails \(KeyError\): .* declare every column"),
         ("return [values]", "return [values * values.mean()]", "NOT A SUM"),

@@ -11,9 +11,10 @@ import pytest
 
 from tests.queries.cases import sum_query
 from tpmdp.data.table import Table, Text
-from tpmdp.queries.base import Answer, Query
+from tpmdp.queries.answer import Answer
+from tpmdp.queries.base import Query
 from tpmdp.queries.error_bars import first_order, ratio_interval
-from tpmdp.queries.functional import REGULARISED, TRIMMED
+from tpmdp.queries.noisy_quadratic import REGULARISED, TRIMMED
 
 RUNS: Final = 4000
 FEWER: Final = 1000  # where every answer is a simulation of its own

@@ -65,7 +65,7 @@ def test_one_party_moves_the_maximum_at_most_as_declared_and_nearly_so(number: s
     """All pairs of values, in a party that has the maximum and in one that has not."""
     query, step = maximum_of(number), 2.0**-40
     grid = Grid(step, 1, 64)
-    declared = query.sensitivity(unit, "a", records)
+    declared = query.sensitivity_of(unit, "a", records)
     random = np.random.default_rng(records)
     largest = Fraction(0)
     for has_maximum in (True, False):
@@ -113,7 +113,7 @@ def test_a_party_without_records_puts_nothing_in() -> None:
     query = maximum_of("mean")
     assert query.sizes({"a": 3, "b": 0}) == [1, 0]
     assert query.encode("b", {}, Grid(0.25, 1, 64)).size == 0
-    assert query.sensitivity("party", "b", 0) == 0
+    assert query.sensitivity_of("party", "b", 0) == 0
 
 
 # Vertical regression --------------------------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ def test_one_party_moves_the_moments_at_most_as_declared_and_nearly_so(layout: s
     grid = Grid(step, query.dimension, 64)
     held = dict(query.held_by)
     for party in held:
-        declared = query.sensitivity(unit, party, records)
+        declared = query.sensitivity_of(unit, party, records)
         data = {other: corner(query, other, (1,) * len(held[other]), records) for other in sorted(held)}
         found = []
         for signs in all_signs(len(held[party])):
@@ -224,7 +224,7 @@ def test_random_changes_of_one_party_stay_within_the_sensitivity(layout: str, un
             if unit == "record":
                 changed = {name: np.append(column[:1], data[party][name][1:]) for name, column in changed.items()}
             moved = norm(clear_gram(query, {**data, party: changed}, grid) - before, step)
-            check_move(moved, query.sensitivity(unit, party, records), step, query.dimension)
+            check_move(moved, query.sensitivity_of(unit, party, records), step, query.dimension)
 
 
 @each_layout

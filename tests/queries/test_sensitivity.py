@@ -12,10 +12,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
-from tests.queries.cases import CASES, PLAIN, UNITS, Case, Record, exact_distance, study_of, sum_query, table_of
+from tests.queries.cases import (
+    CASES,
+    PLAIN,
+    UNITS,
+    Case,
+    Record,
+    exact_distance,
+    statistic,
+    study_of,
+    sum_query,
+    table_of,
+)
 from tpmdp._util.arrays import FloatArray
 from tpmdp.data.table import Table, Text
-from tpmdp.queries.base import Answer, Query, Unit
+from tpmdp.queries.answer import Answer
+from tpmdp.queries.base import Query, Unit
 from tpmdp.queries.count import Count
 from tpmdp.queries.covariance import Covariance
 from tpmdp.queries.histogram import Histogram
@@ -146,7 +158,7 @@ def test_no_pair_of_tables_moves_several_queries_together_further_than_the_study
     rows: list[Record] = [{"x": x, "g": g} for x in _JOINT for g in ("u", "v", "w")]
     others = [rows[place] for place in random.integers(len(rows), size=9)]
     tables = [table_of([row] * 10 if unit == "party" else [row, *others]) for row in rows]
-    statistics = np.array([study.statistic("a", table) for table in tables])
+    statistics = np.array([statistic(study, "a", table) for table in tables])
     assert np.abs(statistics).max() <= bound
     distances = cdist(statistics, statistics)
     one, two = np.unravel_index(int(distances.argmax()), distances.shape)
@@ -162,9 +174,9 @@ def test_each_query_has_its_share_of_one_budget(unit: Unit) -> None:
     """Its sensitivity, scaled, is the root of its weight's share: what it costs of mu squared."""
     study = several(unit=unit)
     records = 1 if unit == "record" else 10
-    weights = [query.weight for query in study.sums]
+    weights = [query.weight for query in study.computation.sums]
     assert weights == [3.0, 1.0, 1.0, 0.01, 1.0]
-    for query, scale, weight in zip(study.sums, study.scales, weights, strict=True):
+    for query, scale, weight in zip(study.computation.sums, study.computation.scales, weights, strict=True):
         share = (scale * query.sensitivity(unit, 10)) ** 2
         assert share == pytest.approx(records**2 * weight / sum(weights), rel=1e-9)
     assert study.spec().sensitivity.tolist() == pytest.approx([records] * 3, rel=1e-9)
@@ -188,7 +200,7 @@ def test_rounding_after_scaling_is_accounted_for(weight: float, unit: Unit) -> N
         one, two = random.random((2, 10)) if trial % 2 else np.array([np.zeros(10), np.ones(10)])
         one[1:] += trial % 7 * 0.1
         two = two if unit == "party" else np.concatenate((two[:1], one[1:]))
-        found = [study.statistic("a", {"x": column}) for column in (one, two)]
+        found = [statistic(study, "a", {"x": column}) for column in (one, two)]
         assert exact_distance(*found) <= declared
         assert np.abs(found).max() <= study.bounds()[0]
 

@@ -14,9 +14,11 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
+from tests.queries.cases import statistic
 from tpmdp import Study
 from tpmdp.queries import error_bars
-from tpmdp.queries.base import Answer, Query
+from tpmdp.queries.answer import Answer
+from tpmdp.queries.base import Query
 
 Z: Final = 1.959963984540054
 AT_LEAST: Final = 0.935
@@ -90,16 +92,16 @@ class World:
 
     @property
     def parties(self) -> int:
-        return len(self.study.members)
+        return len(self.study.parties)
 
     def totals(self, kinds: Any, noise: float, random: np.random.Generator) -> tuple[Any, Any]:
         """Scaled back and noisy; and exact without weights. A row for each release."""
         every = np.arange(self.parties)
         scale = self.study.records / sum(
             member.records * float(weight)
-            for member, weight in zip(self.study.members, self.study.weights.each, strict=True)
+            for member, weight in zip(self.study.parties, self.study.weights.each, strict=True)
         )
-        sums = self.sent[every, kinds].sum(axis=1) / self.study.scales[0] * scale
+        sums = self.sent[every, kinds].sum(axis=1) / self.study.computation.scales[0] * scale
         return sums + random.normal(0, noise, sums.shape), self.plain[every, kinds].sum(axis=1)
 
 
@@ -107,16 +109,16 @@ def world(entry: dict[str, Any], types: Sequence[dict[str, list[float]]], **top:
     """Each kind of data also has records that meet the condition of `where` or not, and both groups of `by`."""
     base = {"name": "s", "threshold": 1, "receivers": "all", "delta": 1e-6, "epsilon": 1.0}
     made = Study.parse({**base, **top, "queries": [{"name": "q", **entry}]})
-    (query,) = made.sums
+    (query,) = made.computation.sums
     sent, plain = [], []
-    for member in made.members:
+    for member in made.parties:
         tables = []
         for one in types:
             rows = np.arange(member.records)
             table = {name: np.resize(np.array(values), member.records) for name, values in one.items()}
             table |= {"w": (rows % 5 < 4).astype(float), "g": (rows // 2 % 2).astype(float)}
             tables.append({name: table[name] for name in query.columns})
-        sent.append([made.statistic(member.name, table) for table in tables])
+        sent.append([statistic(made, member.name, table) for table in tables])
         plain.append([query.statistic(table) for table in tables])
     return World(made, query, np.array(sent), np.array(plain))
 

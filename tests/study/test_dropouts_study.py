@@ -18,7 +18,7 @@ from tpmdp.engines.relay.engine import relay_process
 from tpmdp.errors import DeadlineError, InputError
 from tpmdp.protocol.messages import Kind
 from tpmdp.protocol.party import PartySession
-from tpmdp.study.release import release_of_plain
+from tpmdp.study.release import PartyRelease
 
 NAMES = ("north", "south", "east", "west", "office")
 
@@ -101,12 +101,10 @@ def test_too_many_lost_is_no_answer() -> None:
 
 def test_what_was_told_before_parties_could_drop_out_is_still_read() -> None:
     study = Study.parse(document())
-    from tpmdp.study.release import plain_release
-
-    told = plain_release(run(study, tables()).parties["office"])
-    assert release_of_plain(told).missing == ()
+    told = run(study, tables()).parties["office"].plain()
+    assert PartyRelease.of_plain(told).missing == ()
     del told["missing"]
-    assert release_of_plain(told).missing == ()
+    assert PartyRelease.of_plain(told).missing == ()
 
 
 def test_a_study_over_the_relay_goes_on_without_a_party_that_never_comes(

@@ -10,8 +10,10 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
 
+from tests.queries.cases import statistic
 from tpmdp.ledger import promise, square_up
 from tpmdp.queries.base import Query
+from tpmdp.study.answers import answers as answers_from
 from tpmdp.study.expectation import expect
 from tpmdp.study.model import Study
 
@@ -54,12 +56,12 @@ def test_expected_errors_are_those_of_simulated_releases(queries: list[dict[str,
         for name, count in RECORDS.items()
     }
     wanted = {name: {column: table[column] for column in study.columns_of(name)} for name, table in tables.items()}
-    exact = np.sum([study.statistic(name, table) for name, table in wanted.items()], axis=0) / terms.grid.step
+    exact = np.sum([statistic(study, name, table) for name, table in wanted.items()], axis=0) / terms.grid.step
     deviation = terms.standard_deviation / terms.grid.step
     found = []
     for _ in range(3000):
         steps = np.rint(exact + random.normal(0, deviation, study.dimension)).astype(np.int64)
-        found.append([answer.value for answer in study.answers(terms, steps)])
+        found.append([answer.value for answer in answers_from(study, terms, steps)])
     expected = [answer.standard_error for query in expect(study).queries for answer in query.answers]
     assert np.std(found, axis=0) == pytest.approx(expected, rel=0.06)
 
@@ -70,7 +72,9 @@ def test_noise_is_that_of_the_terms_in_the_scale_of_each_query() -> None:
     )
     deviation = terms_of(study).standard_deviation
     found = expect(study)
-    assert [one.noise for one in found.queries] == pytest.approx([deviation / scale for scale in study.scales])
+    assert [one.noise for one in found.queries] == pytest.approx(
+        [deviation / scale for scale in study.computation.scales]
+    )
     assert [one.entries for one in found.queries] == [1, 1, 2]
     for one in found.queries:
         assert isinstance(one.query, Query)
@@ -101,7 +105,7 @@ def test_charges_are_those_of_the_terms(threshold: int, unit: str) -> None:
         if math.isfinite(mu):
             assert charges[name] == pytest.approx(epsilon_of(mu, 1e-6), rel=1e-6)
         if threshold:
-            assert charges[name] <= study.members[place].epsilon * (1 + 1e-9)
+            assert charges[name] <= study.parties[place].epsilon * (1 + 1e-9)
 
 
 def test_queries_apart_would_be_noisier() -> None:

@@ -17,7 +17,8 @@ from tpmdp.engines.relay.engine import RelayEngine
 from tpmdp.noise.source import seeded_source, system_source
 from tpmdp.planning.grid_plan import plan_on_grid
 from tpmdp.protocol.masks import from_words
-from tpmdp.study.release import noise_source, noisy_vector, open_or_create_ledger, prepare
+from tpmdp.study.contribution import contribute
+from tpmdp.study.session import noise_source, noisy_vector, open_or_create_ledger, reserve
 
 TABLES = {
     "north": {"age": np.array([70.0, 20, 66, 41])},
@@ -116,7 +117,7 @@ def test_a_release_without_noise_says_so_loudly() -> None:
 def test_terms_about_something_else_are_not_signed(tmp_path: Path, change: dict[str, Any]) -> None:
     """Terms may come from anybody: a weaker budget or a smaller sensitivity in them must not pass."""
     made = study()
-    keys = {member.name: bytes(31) + bytes([place]) for place, member in enumerate(made.members)}
+    keys = {member.name: bytes(31) + bytes([place]) for place, member in enumerate(made.parties)}
     keyed = made.with_keys(keys)
     weaker = plan_on_grid(made.spec().replace(**change), made.bounds(), 1)
     terms = keyed.terms(weaker)
@@ -124,7 +125,7 @@ def test_terms_about_something_else_are_not_signed(tmp_path: Path, change: dict[
         Ledger.create(tmp_path / "a.ledger", "north", 10.0, 1e-6) as ledger,
         pytest.raises(InputError, match="differ from the study"),
     ):
-        prepare(keyed, terms, "north", TABLES["north"], ledger)
+        reserve(contribute(keyed, terms, "north", TABLES["north"]), ledger)
 
 
 @pytest.mark.parametrize(
@@ -148,9 +149,9 @@ def scale(made: Study) -> int:
 
 
 def prepare_one(made: Study, name: str, ledger: Ledger) -> Any:
-    keys = {member.name: bytes(31) + bytes([place]) for place, member in enumerate(made.members)}
+    keys = {member.name: bytes(31) + bytes([place]) for place, member in enumerate(made.parties)}
     terms = made.with_keys(keys).terms()
-    vector = prepare(made, terms, name, TABLES[name], ledger).vector
+    vector = reserve(contribute(made, terms, name, TABLES[name]), ledger)
     return from_words(vector, terms.grid.word)
 
 
@@ -218,10 +219,10 @@ def test_a_ledger_of_somebody_else_is_refused(tmp_path: Path) -> None:
         open_or_create_ledger(tmp_path / "north.ledger", study(), "south")
 
 
-def test_an_outcome_shows_no_secret(tmp_path: Path) -> None:
-    with Ledger.create(tmp_path / "a.ledger", "north", 10.0, 1e-6) as ledger:
-        made = study()
-        keys = {member.name: bytes(31) + bytes([place]) for place, member in enumerate(made.members)}
-        terms = made.with_keys(keys).terms()
-        prepared = prepare(made, terms, "north", TABLES["north"], ledger)
-        assert str(prepared.vector[0]) not in repr(prepared)
+def test_a_contribution_shows_no_secret() -> None:
+    made = study()
+    keys = {party.name: bytes(31) + bytes([place]) for place, party in enumerate(made.parties)}
+    contribution = contribute(made, made.with_keys(keys).terms(), "north", TABLES["north"])
+    shown = repr(contribution).replace(hex(id(contribution)), "")
+    assert str(contribution.encoded[0]) not in shown
+    assert "array" not in shown

@@ -1,4 +1,4 @@
-"""Studies whose query is no sum: from file to answer on MPyC, charged once, resumed with the same noise."""
+"""Studies with a non-additive query: from file to answer on MPyC, charged once, resumed with the same noise."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_the_maximum_over_parties_is_told_and_not_whose_it_is() -> None:
         ({"where": "age > 3"}, "cannot be used with a vertical_regression"),
         ({"parties": [*PARTIES[:2], {"name": "registry", "records": 3999}]}, "must be the same people"),
         ({"parties": [*PARTIES, {"name": "lab", "records": 5}]}, "holds no column"),
-        ({"queries": [*VERTICAL["queries"], *MAXIMUM["queries"]]}, "must be one where one is no sum"),
+        ({"queries": [*VERTICAL["queries"], *MAXIMUM["queries"]]}, "must be 1 with a non-additive query"),
     ],
 )
 def test_studies_that_shares_cannot_do_are_refused(change: dict[str, Any], message: str) -> None:
@@ -98,7 +98,7 @@ def test_studies_that_shares_cannot_do_are_refused(change: dict[str, Any], messa
 
 
 def test_an_engine_that_adds_up_is_refused() -> None:
-    with pytest.raises(InputError, match="is no sum"):
+    with pytest.raises(InputError, match="this query is not additive"):
         run(Study.parse(VERTICAL), people(), engine=MemoryEngine())
 
 

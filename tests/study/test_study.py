@@ -16,8 +16,10 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
+from tests.queries.cases import statistic
 from tpmdp import FileError, InputError, Study
 from tpmdp.data.source import read_table
+from tpmdp.study.answers import answers as answers_from
 from tpmdp.study.file import parse_deadline
 from tpmdp.study.identity import public_text, read_key, write_key
 
@@ -95,10 +97,10 @@ def test_queries_and_answers_fit_together() -> None:
     study = Study.parse(DOCUMENT)
     north = {"age": np.array([70.0, 20, 65, 64]), "days": np.array([0.0, 30.5, 99, 15.25])}
     south = {"age": np.full(9, 80.0), "days": np.zeros(9)}
-    total = study.statistic("north", north) + study.statistic("south", south) + study.statistic("office", {})
+    total = statistic(study, "north", north) + statistic(study, "south", south) + statistic(study, "office", {})
     terms = study.terms()
     steps = terms.grid.encode(total, 1e6)
-    old, stay = study.answers(terms, steps)
+    old, stay = answers_from(study, terms, steps)
     assert old.value == pytest.approx(11, abs=1e-3)  # scaled, so no longer on the grid
     assert stay.value == pytest.approx((0 + 30.5 + 30.5 + 15.25) / 13, abs=1e-3)
     assert old.standard_error == pytest.approx(terms.standard_deviation * math.sqrt(2))
@@ -123,7 +125,7 @@ def test_no_change_of_records_moves_the_vector_by_more_than_the_sensitivity(unit
         rows = slice(0, 1) if unit == "record" else slice(0, 9)
         for name in other:
             other[name][rows] = 1e300 if trial == 0 else random.choice([-1e300, 0, 65, 1e300])
-        one, two = study.statistic("south", table), study.statistic("south", other)
+        one, two = statistic(study, "south", table), statistic(study, "south", other)
         assert max(np.abs(one).max(), np.abs(two).max()) <= bounds
         largest = max(largest, float(np.linalg.norm(one - two)))
     assert 0.9 * sensitivity <= largest <= sensitivity
@@ -209,7 +211,7 @@ def test_missing_budgets_keys_and_records_are_named() -> None:
     with pytest.raises(InputError, match="public_key of north"):
         Study.parse(bare).terms()
     with pytest.raises(InputError, match="must be the number the study states"):
-        Study.parse(DOCUMENT).statistic("north", {"age": np.zeros(3), "days": np.zeros(3)})
+        statistic(Study.parse(DOCUMENT), "north", {"age": np.zeros(3), "days": np.zeros(3)})
     with pytest.raises(InputError, match="must not be 0 for all"):
         Study.parse(changed(parties=[{"name": "a", "records": 0}, {"name": "b", "records": 0}], receivers=["a"]))
 

@@ -20,13 +20,16 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
 from tests.oracles import least_honest
-from tests.queries.cases import PLAIN, Case, exact_distance, table_of
+from tests.queries.cases import PLAIN, Case, exact_distance, statistic, table_of
 from tpmdp import InputError, Ledger, Study, run
-from tpmdp.queries.base import Answer
+from tpmdp.queries.answer import Answer
+from tpmdp.study.answers import answers as answers_from
+from tpmdp.study.contribution import contribute
 from tpmdp.study.expectation import expect
 from tpmdp.study.identity import public_text
 from tpmdp.study.join import join
-from tpmdp.study.release import PartyRelease, plain_release, prepare, release_of_plain, settle
+from tpmdp.study.release import PartyRelease
+from tpmdp.study.session import party_release, reserve, settle
 
 KEYS: Final = [Ed25519PrivateKey.from_private_bytes(bytes([place]) * 32) for place in range(4)]
 NAMES: Final = ("north", "south", "lab", "city")
@@ -91,7 +94,7 @@ def test_no_change_of_records_moves_what_is_sent_by_more_than_the_sensitivity(ca
         vectors = []
         for record in records[:60]:
             rows = [record, *rest] if unit == "record" else [record] * 3
-            vectors.append(made.statistic("a", table_of(rows)))
+            vectors.append(statistic(made, "a", table_of(rows)))
             assert np.abs(vectors[-1]).max() <= bound
         for one, two in product(vectors, vectors):
             largest = max(largest, exact_distance(one, two))
@@ -105,7 +108,7 @@ def test_what_is_sent_is_the_weight_times_the_statistic() -> None:
     random = np.random.default_rng(1)
     for name, weight, records in zip(NAMES, OWN, RECORDS, strict=True):
         table = {"age": random.uniform(0, 99, records), "days": random.uniform(0, 30, records)}
-        np.testing.assert_allclose(made.statistic(name, table), weight * plain.statistic(name, table), rtol=1e-14)
+        np.testing.assert_allclose(statistic(made, name, table), weight * statistic(plain, name, table), rtol=1e-14)
     np.testing.assert_allclose(made.spec().sensitivity, np.array(OWN) * plain.spec().sensitivity, rtol=1e-9)
     np.testing.assert_allclose(made.bounds(), np.array(OWN) * plain.bounds(), rtol=1e-9)
     assert (made.spec().sensitivity >= np.array(OWN) * plain.spec().sensitivity).all()
@@ -118,9 +121,9 @@ def test_the_answer_is_the_sum_scaled_back() -> None:
             name: {"age": np.tile([70.0, 20, 20, 20, 90], records // 5), "days": np.full(records, 12.0)}
             for name, records in zip(NAMES, RECORDS, strict=True)
         }
-        total = sum(made.statistic(name, table) for name, table in tables.items())
+        total = sum(statistic(made, name, table) for name, table in tables.items())
         terms = made.terms()
-        old, stay = made.answers(terms, terms.grid.encode(total, 1e6))
+        old, stay = answers_from(made, terms, terms.grid.encode(total, 1e6))
         assert old.value == pytest.approx(0.4 * 80, rel=1e-3)
         assert stay.value == pytest.approx(12, rel=1e-3)
         weights = made.weights.each
@@ -199,7 +202,7 @@ def test_every_party_may_sign_and_is_charged_what_it_really_costs(changes: dict[
             return float(ndtr(mu / 2 - epsilon / mu)) - math.exp(above) - 1e-6
 
         assert charges[name] == pytest.approx(float(brentq(surplus, 1e-9, 1e3)), rel=1e-4)
-        assert charges[name] <= made.members[place].epsilon
+        assert charges[name] <= made.parties[place].epsilon
 
 
 # Files and refusals ---------------------------------------------------------------------------------------------------
@@ -244,9 +247,9 @@ def test_a_party_without_a_weight_counts_fully() -> None:
         (document((0, 0, 0, 0)), "weights = 0.0 are 0 for all parties with records: give at least one"),
         (
             document(OWN, weighting="balanced"),
-            "weight of north = 0.25 does not go with weighting = balanced: remove",
+            "weight of north = 0.25 cannot be used with weighting = balanced: remove",
         ),
-        (document(OWN, weighting="equal"), "weight of north = 0.25 does not go with weighting = equal: remove"),
+        (document(OWN, weighting="equal"), "weight of north = 0.25 cannot be used with weighting = equal: remove"),
         (document(spread=0), "spread = 0.0 must lie in [1e-06, 1]"),
         (document(spread=2), "spread = 2.0 must lie in [1e-06, 1]"),
         (document(spread=-0.5), "spread = -0.5 must lie in [1e-06, 1]"),
@@ -288,7 +291,7 @@ def test_a_query_that_is_no_sum_has_no_weights(entry: dict[str, Any], changes: d
     with pytest.raises(InputError) as caught:
         Study.parse(found)
     assert caught.value.field == "weighting"
-    assert "cannot be used with a query that is no sum (q): write weighting =" in str(caught.value)
+    assert "cannot be used with a non-additive query (q): write weighting =" in str(caught.value)
 
 
 # Releases -------------------------------------------------------------------------------------------------------------
@@ -344,9 +347,10 @@ def test_a_finished_session_is_told_again_with_all_it_said(tmp_path: Path) -> No
     for name in ("lab", "south"):
         place = made.index(name)
         with Ledger.create(tmp_path / f"{name}.ledger", name, 10.0, 1e-6) as ledger:
-            prepare(made, terms, name, tables[name], ledger)
+            contribution = contribute(made, terms, name, tables[name])
+            reserve(contribution, ledger)
             steps = terms.grid.encode(np.array([20.0, 0.1, 30.0]), 1e6) if name == "lab" else None
-            first = settle(made, terms, place, steps, 1, 99, ledger, [])
+            first = settle(contribution, party_release(contribution, steps, sent=99), ledger)
             again = join(made, name, KEYS[place], tables[name], ledger, "http://127.0.0.1:9")
         assert again.again
         assert again.assumes == first.assumes != ""
@@ -370,16 +374,16 @@ def test_answers_survive_json_with_noise_and_always(noise: float, always: Any, l
     assert found.interval == answer.interval  # limits of no interval at all may be left out
     assert replace(found, limits=None) == replace(answer, limits=None)
     told = PartyRelease("a", (found,), "g", math.inf, 1e-6, None, None, 9, 1, assumes="that")
-    assert release_of_plain(json.loads(json.dumps(plain_release(told), allow_nan=False))) == told
+    assert PartyRelease.of_plain(json.loads(json.dumps(told.plain(), allow_nan=False))) == told
 
 
 def test_answers_stored_before_there_were_weights_are_still_read() -> None:
     answer = {"query": "q", "part": "", "value": 1.0, "standard_error": 0.5, "low": None, "high": 2.0, "note": ""}
     found = Answer.of_plain(answer)
     assert (found.noise, found.always, found.interval) == (None, None, (-math.inf, 2.0))
-    told = plain_release(PartyRelease("a", None, "g", 1.0, 1e-6, None, None, 9, 1))
+    told = PartyRelease("a", None, "g", 1.0, 1e-6, None, None, 9, 1).plain()
     del told["assumes"]
-    assert release_of_plain({**told, "answers": [answer]}).assumes == ""
+    assert PartyRelease.of_plain({**told, "answers": [answer]}).assumes == ""
     assert "noise" not in Answer("q", 1.0, 0.5).plain()
 
 

@@ -1,4 +1,4 @@
-"""`tpmdp query list`, `query explain`, `check-query`: what can be asked, what it would give, and a search for bugs."""
+"""`tpmdp query list`, `query explain`, `check-query`: what can be asked, its expected error, and a search for bugs."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 _FILE: Final = click.Path(path_type=Path, readable=False)  # our own reader words the errors
 _TRIES_MAX: Final = 10_000_000
 queries_option = click.option(
-    "--queries", "queries_file", type=_FILE, help="Python file with queries of your own; all parties need the same."
+    "--queries", "queries_file", type=_FILE, help="Python file with custom queries; all parties need the same file."
 )
 
 
 @click.group()
 def query() -> None:
-    """What can be asked, and what an answer would be worth."""
+    """What can be asked, and how precise an answer would be."""
 
 
 @query.command("list")
@@ -32,12 +32,11 @@ def list_kinds(queries_file: Path | None, as_json: bool) -> None:
     """List all kinds of queries."""
     from tpmdp.cli.output import print_with
     from tpmdp.queries.custom import load_queries
-    from tpmdp.report.queries import about, every_kind, keys_text, print_kinds
+    from tpmdp.report.queries import about, keys_text, print_kinds
 
     kinds = load_queries(queries_file)
     if as_json:
-        every = every_kind(kinds).items()
-        rows = [{"kind": name, "about": about(kind), "keys": keys_text(kind)} for name, kind in every]
+        rows = [{"kind": name, "about": about(kind), "keys": keys_text(kind)} for name, kind in kinds.items()]
         click.echo(json.dumps(rows))
         return
     print_with(lambda console: print_kinds(kinds, console))
@@ -45,23 +44,23 @@ def list_kinds(queries_file: Path | None, as_json: bool) -> None:
 
 @query.command()
 @click.argument("kind", required=False)
-@click.option("--study", "study_file", type=_FILE, help="Tell sensitivity, expected error and cost in this study.")
+@click.option("--study", "study_file", type=_FILE, help="Show sensitivity, expected error and cost in this study.")
 @queries_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables (with --study).")
 def explain(kind: str | None, study_file: Path | None, queries_file: Path | None, as_json: bool) -> None:
     """Explain a KIND of query: what leaves the party, and what a study would give and cost before it is run."""
     from tpmdp.cli.output import print_with
     from tpmdp.queries.custom import load_queries
-    from tpmdp.report.queries import every_kind, expectation_json, print_expectation, print_kind
+    from tpmdp.report.queries import expectation_json, print_expectation, print_kind
 
     kinds = load_queries(queries_file)
     if kind is None and study_file is None:
         raise InputError("KIND", "(none)", "is missing", "name a kind (tpmdp query list), or give --study FILE")
-    if kind is not None and kind not in every_kind(kinds):
-        raise InputError("KIND", kind, f"must be one of {', '.join(every_kind(kinds))}", "choose one")
+    if kind is not None and kind not in kinds:
+        raise InputError("KIND", kind, f"must be one of {', '.join(kinds)}", "choose one")
     if study_file is None:
         if as_json:
-            raise InputError("--json", "(set)", "needs a study to tell of", "give --study FILE")
+            raise InputError("--json", "(set)", "needs a study", "give --study FILE")
         assert kind is not None
         print_with(lambda console: print_kind(kind, kinds, console))
         return
@@ -69,14 +68,14 @@ def explain(kind: str | None, study_file: Path | None, queries_file: Path | None
     from tpmdp.study.model import Study
 
     study = Study.read(study_file, kinds)
-    asked = [one.settings()["kind"] for one in study.queries]
+    asked = [each.settings()["kind"] for each in study.queries]
     if kind is not None and kind not in asked:
         raise InputError("KIND", kind, f"is not in this study, which asks for {', '.join(asked)}", "choose one")
-    found = expect(study)
+    expected = expect(study)
     if as_json:
-        click.echo(json.dumps(expectation_json(study, found), allow_nan=False))
+        click.echo(json.dumps(expectation_json(study, expected), allow_nan=False))
         return
-    print_with(lambda console: print_expectation(study, found, kind, console))
+    print_with(lambda console: print_expectation(study, expected, kind, console=console))
 
 
 @click.command("check-query")
@@ -93,7 +92,7 @@ def check_query(study_file: Path, queries_file: Path | None, tries: int, seed: i
     from tpmdp.cli.output import print_with
     from tpmdp.queries.custom import load_queries
     from tpmdp.queries.search import search
-    from tpmdp.report.queries import findings_json, print_findings
+    from tpmdp.report.queries import print_searches, searches_json
     from tpmdp.study.model import Study
 
     for option, value, least in (("--tries", tries, 1), ("--seed", seed, 0)):
@@ -101,11 +100,12 @@ def check_query(study_file: Path, queries_file: Path | None, tries: int, seed: i
             raise InputError(option, value, f"must be from {least} to {_TRIES_MAX}", "change it")
     study = Study.read(study_file, load_queries(queries_file))
     units: tuple[Unit, ...] = ("record", "party")
-    rows = [(one.name, search(one, unit, tries, seed)) for one in study.sums for unit in units]
-    skipped = [] if study.joint is None else [study.joint.name]
+    sums = study.computation.sums
+    rows = [(each.name, search(each, unit, tries, seed=seed)) for each in sums for unit in units]
+    skipped = [each.name for each in study.queries if each not in sums]
     if as_json:
-        click.echo(json.dumps(findings_json(rows), allow_nan=False))
+        click.echo(json.dumps(searches_json(rows), allow_nan=False))
     else:
-        print_with(lambda console: print_findings(rows, skipped, console))
-    if not all(one.is_safe for _, one in rows):
+        print_with(lambda console: print_searches(rows, skipped, console))
+    if not all(result.is_safe for _, result in rows):
         raise SystemExit(1)

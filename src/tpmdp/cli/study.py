@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tpmdp.cli.options import supervised
+from tpmdp.cli.options import as_flags, supervised
 from tpmdp.cli.query import queries_option
 from tpmdp.errors import InputError
 
 if TYPE_CHECKING:
+    from tpmdp.data.table import Table
     from tpmdp.protocol.terms import Terms
     from tpmdp.study.model import Study
     from tpmdp.study.release import PartyRelease
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 _FILE: Final = click.Path(path_type=Path, readable=False)  # our own reader words the errors
 _SUFFIX: Final = ".key"
 _TERMS_MAX: Final = 64 << 20
+_JOIN_FLAGS: Final = {"party": "--as", "relay": "--relay", "listen": "--listen", "ledger": "--ledger", "data": "--data"}
 
 
 @click.command()
@@ -31,7 +33,7 @@ _TERMS_MAX: Final = 64 << 20
 def keygen(name: str, out: Path | None) -> None:
     """Make a key for the party NAME, and print the line for the study file.
 
-    The key file is secret and can only be read by you. Give the printed line to whoever writes the study.
+    The key file is secret and only you can read it. Give the printed line to the author of the study.
     """
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -63,6 +65,7 @@ def keygen(name: str, out: Path | None) -> None:
 @click.option("--plain-http", is_flag=True, help="Do without TLS to a relay on another machine.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines: one for each step, then the outcome.")
 @supervised
+@as_flags(_JOIN_FLAGS)
 def join(
     study_file: Path,
     name: str,
@@ -83,29 +86,23 @@ def join(
 
     Your ledger is charged before anything leaves. A session that was interrupted is resumed by the same command.
 
-    Exit codes: 0 done; 2 refused or bad input; 3 the deadline passed or a party was lost, and who.
+    Exit codes: 0 done; 2 refused or bad input; 3 the deadline passed or a party was lost, and which.
     """
-    from tpmdp.data.source import read_table
     from tpmdp.engines.relay.mailbox import check_url
     from tpmdp.report.release import uncounted_text
     from tpmdp.study.identity import read_key
-    from tpmdp.study.join import join as take_part
-    from tpmdp.study.release import check_ready, open_or_create_ledger, plain_release
+    from tpmdp.study.join import check_in, take_part
+    from tpmdp.study.session import open_or_create_ledger
 
-    study = _read_study(study_file, session, deadline, queries_file)
-    records = study.members[study.index(name)].records
+    study = _read_study(study_file, session, deadline, queries_file=queries_file)
+    study.index(name)  # refuses a party that is not in the study
     identity = read_key(key_file)
     relay = None if url is None else check_url(url, plain_http)
-    if not records and data_file is not None:
-        rule = f"is given, but the study says that {name} has no records"
-        raise InputError("--data", str(data_file), rule, "correct records in the study, or leave it out")
-    if records and data_file is None:
-        raise InputError("--data", "(none)", f"is missing for a party with {records} records", "name your file")
-    table = read_table(data_file, study.columns_of(name)) if records and data_file is not None else {}
+    table = _read_data(study, name, data_file)
     path = ledger_file if ledger_file is not None else key_file.with_name(f"{name}.ledger")
     given = read_terms(terms_file) if terms_file is not None else None
-    terms = check_ready(study, name, identity, table, given)
-    for text in uncounted_text(study, name, table):
+    contribution = check_in(study, name, identity, table=table, terms=given)
+    for text in uncounted_text(contribution):
         click.echo(f"tpmdp: {text}", err=True)
     new = not path.exists()
     with open_or_create_ledger(path, study, name) as ledger:
@@ -113,29 +110,39 @@ def join(
             limit = ledger.spent()
             text = f"made a new ledger {path}: at most epsilon {limit.limit_epsilon:g} at delta {limit.limit_delta:g}"
             click.echo(f"tpmdp: {text}", err=True)
-        told = take_part(
-            study,
-            name,
+        release = take_part(
+            contribution,
             identity,
-            table,
             ledger,
-            relay,
+            relay=relay,
             certificate_authority=authority,
             watch=_watch(as_json),
             on_trouble=lambda problem: click.echo(
                 f"tpmdp: cannot use {relay} now ({problem}); trying until the deadline", err=True
             ),
-            terms=terms,
             listen=listen,
             on_step=_step(as_json),
         )
     if as_json:
-        click.echo(json.dumps({"outcome": plain_release(told)}, allow_nan=False))
+        click.echo(json.dumps({"outcome": release.plain()}, allow_nan=False))
         return
     from tpmdp.cli.output import print_with
     from tpmdp.report.release import print_releases
 
-    print_with(lambda console: print_releases(study, [told], console))
+    print_with(lambda console: print_releases(study, [release], console))
+
+
+def _read_data(study: Study, name: str, path: Path | None) -> Table:
+    """The party's columns; a party without records has no file."""
+    from tpmdp.data.source import read_table
+
+    records = study.party(name).records
+    if not records and path is not None:
+        rule = f"is given, but the study says that {name} has no records"
+        raise InputError("data", str(path), rule, "correct records in the study, or leave it out")
+    if records and path is None:
+        raise InputError("data", "(none)", f"is missing for a party with {records} records", "name your file")
+    return {} if path is None else read_table(path, study.columns_of(name))
 
 
 @click.command()
@@ -144,20 +151,20 @@ def join(
 @click.option("--out", type=_FILE, required=True, help="Where to write the terms.")
 @queries_option
 def terms(study_file: Path, session: int | None, out: Path, queries_file: Path | None) -> None:
-    """Write what all parties of a STUDY sign, the noise plan included, to a file for tpmdp join --terms.
+    """Write the terms that all parties of a STUDY sign, with the noise plan, to a file for tpmdp join --terms.
 
     Only needed where parties compute different plans, for instance with different versions of libraries.
     """
     from tpmdp._util.files import replacing
 
-    text = _read_study(study_file, session, None, queries_file).terms().canonical()
+    text = _read_study(study_file, session, None, queries_file=queries_file).terms().canonical()
     with replacing(out) as temporary:
         temporary.write_text(text, encoding="utf-8")
     click.echo(f"wrote {out}")
 
 
 def read_terms(path: Path) -> Terms:
-    """Terms from a file, whoever made it."""
+    """Terms from a file that may come from anybody."""
     from tpmdp._util.files import readable
     from tpmdp.errors import FileError
     from tpmdp.protocol.terms import Terms
@@ -167,7 +174,9 @@ def read_terms(path: Path) -> Terms:
     try:
         return Terms.parse(data.decode("utf-8"))
     except (UnicodeDecodeError, InputError):
-        raise FileError(path, "holds no terms of a session", "make it with tpmdp terms STUDY --out FILE") from None
+        raise FileError(
+            path, "does not hold the terms of a session", "make it with tpmdp terms STUDY --out FILE"
+        ) from None
 
 
 def _read_study(path: Path, session: int | None, deadline: str | None, queries_file: Path | None) -> Study:
@@ -184,19 +193,19 @@ def _read_study(path: Path, session: int | None, deadline: str | None, queries_f
 
 
 def _step(as_json: bool) -> Callable[[str], None]:
-    """Tell a step of a computation on shares, as `_watch` does those of a sum."""
+    """Show each step of a computation on shares, as `_watch` shows those of a sum."""
 
-    def tell(step: str) -> None:
+    def show(step: str) -> None:
         if as_json:
             click.echo(json.dumps({"step": step, "attempt": 1, "sent": 0, "waiting_for": []}))
         elif sys.stderr.isatty():
             click.echo(step, err=True)
 
-    return tell
+    return show
 
 
 def _watch(as_json: bool) -> Callable[..., None]:
-    """Tell each new step once: as JSON for a program, or on standard error for a person at a terminal."""
+    """Show each new step once: as JSON for a program, or on standard error for a person at a terminal."""
     last: list[tuple[str, int]] = []
 
     def watch(party: Any, sent: int) -> None:
@@ -238,15 +247,14 @@ def run(
     plot: Path | None,
     as_json: bool,
 ) -> None:
-    """Run a whole STUDY on this machine: a relay and every party as a process of its own.
+    """Run a whole STUDY on this machine: a relay, and every party in its own process.
 
-    Keys that the study lacks are made. Ledgers and keys stay in the state folder; the same session again costs
-    nothing and tells the same answer, --session 2 is a new one.
+    Missing keys are created. Ledgers and keys stay in the state folder. The same session again costs nothing and
+    gives the same answer; --session 2 is a new one.
     """
     from tpmdp.study.local_run import run_study
-    from tpmdp.study.release import plain_release
 
-    study = _read_study(study_file, session, deadline, queries_file)
+    study = _read_study(study_file, session, deadline, queries_file=queries_file)
     if plot is not None:
         from tpmdp._util.files import check_output
 
@@ -257,27 +265,27 @@ def run(
     state = state_folder if state_folder is not None else Path("tpmdp-state")
 
     def warn(party: str, query: str) -> None:
-        text = f"none of the records of {party} counts for {query}: look at the spelling of categories and conditions"
+        text = f"none of the records of {party} counts for {query}: check the spelling of categories and conditions"
         click.echo(f"tpmdp: {text}", err=True)
 
-    told = run_study(study, folder, state, queries_file, warn)
+    releases = run_study(study, folder, state, queries=queries_file, warn=warn)
     if plot is not None:
-        _draw(study, told, plot)
+        _draw(study, releases, plot)
     if as_json:
         weights = dict(zip(study.party_records, study.weights.each.tolist(), strict=True))
         more = {} if study.weights.are_equal else {"weights": weights}
-        click.echo(json.dumps({"parties": [plain_release(one) for one in told], **more}, allow_nan=False))
+        click.echo(json.dumps({"parties": [release.plain() for release in releases], **more}, allow_nan=False))
         return
     from tpmdp.cli.output import print_with
     from tpmdp.report.release import print_releases
 
-    print_with(lambda console: print_releases(study, told, console))
+    print_with(lambda console: print_releases(study, releases, console))
     if plot is not None:
         click.echo(f"wrote {plot}")
 
 
-def _draw(study: Study, told: list[PartyRelease], path: Path) -> None:
+def _draw(study: Study, releases: list[PartyRelease], path: Path) -> None:
     from tpmdp.report.plot_release import draw_answers
 
-    answers = next(one.answers for one in told if one.answers is not None)
+    answers = next(release.answers for release in releases if release.answers is not None)
     draw_answers(study, answers, path)

@@ -240,7 +240,7 @@ def _judged(name: str, setting: Setting, problem: CountProblem) -> Row:
 def coverage(setting: Setting, bias: FloatArray, deviation: float) -> tuple[FloatArray, FloatArray]:
     """The chance that W's 95 % interval contains the true sum, and that the interval widened by the bias bound does.
 
-    Intervals as `tpmdp.queries.weighted` makes them for a count.
+    Intervals as `tpmdp.queries.weighted_answers` makes them for a count.
 
     >>> setting = Setting.of(Spec(epsilon=[1.0, 1.0], delta=1e-6, threshold=1))
     >>> [float(chance.round(3)[0]) for chance in coverage(setting, np.zeros(1), 1.0)]

@@ -16,7 +16,7 @@ from tpmdp.protocol.party import PartySession
 from tpmdp.protocol.secrets import FreshSecrets
 from tpmdp.protocol.terms import Terms
 from tpmdp.spec import Party
-from tpmdp.study.release import noise_source, noisy_vector
+from tpmdp.study.session import noise_source, noisy_vector
 
 
 class RoundPlanner:

@@ -27,14 +27,13 @@ class BoundedQuery(Query):
 
     @property
     def columns(self) -> Mapping[str, ColumnKind]:
-        """The column it reads."""
         return {self.column: "number"}
 
     @property
     def width(self) -> float:
-        """Of the range."""
+        """The width of the range."""
         return self.high - self.low
 
     def shares(self, table: Table) -> FloatArray:
-        """Where the values lie, from the middle of the range: each in [-1/2, 1/2]."""
+        """The values as shares of the range, counted from its middle: each in [-1/2, 1/2]."""
         return Range(self.column, self.low, self.high).shares(table)

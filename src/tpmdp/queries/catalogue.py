@@ -1,4 +1,4 @@
-"""The kinds of queries a study can ask for, and how an entry of a study file becomes one."""
+"""The kinds of queries, and how an entry of a study file becomes a query."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from typing import Any, Final
 
 from tpmdp._util import fields as read
 from tpmdp.errors import InputError
-from tpmdp.queries.base import Query
+from tpmdp.queries.base import BaseQuery, Query
 from tpmdp.queries.categories import Categories
 from tpmdp.queries.condition import Condition, Joined, parse_condition
 from tpmdp.queries.count import Count
 from tpmdp.queries.covariance import Correlation, Covariance
 from tpmdp.queries.histogram import BINS_MAX, Histogram
-from tpmdp.queries.joint import JointQuery
 from tpmdp.queries.linear_regression import LinearRegression
 from tpmdp.queries.logistic_regression import LogisticRegression
 from tpmdp.queries.maximum import Maximum
@@ -27,10 +26,10 @@ from tpmdp.queries.ranges import Range
 from tpmdp.queries.subset import GroupBy, Where
 from tpmdp.queries.sum import Sum
 from tpmdp.queries.variance import Variance
-from tpmdp.queries.vertical_regression import VerticalRegression
+from tpmdp.queries.vertical_regression import Holders, VerticalRegression
 
-Kinds = Mapping[str, type[Query]]
-_CLASSES: Final = (
+Kinds = Mapping[str, type[BaseQuery]]
+_SUMS: Final[tuple[type[Query], ...]] = (
     Count,
     Sum,
     Mean,
@@ -42,8 +41,9 @@ _CLASSES: Final = (
     LinearRegression,
     LogisticRegression,
 )
-KINDS: Final[Kinds] = {one.kind_name(): one for one in _CLASSES}
-JOINT_KINDS: Final[Mapping[str, type[JointQuery]]] = {one.kind: one for one in (Maximum, VerticalRegression)}
+SUM_KINDS: Final[Mapping[str, type[Query]]] = {kind.kind_name(): kind for kind in _SUMS}
+SHARE_KINDS: Final[Kinds] = {kind.kind_name(): kind for kind in (Maximum, VerticalRegression)}
+KINDS: Final[Kinds] = {**SUM_KINDS, **SHARE_KINDS}
 EXAMPLES: Final[Mapping[str, str]] = {
     "count": 'name = "long stays"\nkind = "count"\ncolumn = "days"\nat_least = 7\nwhere = "age >= 65"',
     "sum": 'name = "days in all"\nkind = "sum"\ncolumn = "days"\nlow = 0\nhigh = 30',
@@ -74,50 +74,50 @@ WEIGHT_MIN: Final = 1e-6
 _PARTS: Final = ("where", "by")
 
 
-def make_query(
-    entry: Mapping[str, Any], kinds: Kinds = KINDS, everywhere: Condition | None = None
-) -> Query | JointQuery:
+def make_query(entry: Mapping[str, Any], kinds: Kinds = KINDS, everywhere: Condition | None = None) -> BaseQuery:
     """A query from a table of a study file; `everywhere` is the condition of the whole study.
 
-    >>> make_query({"name": "old", "kind": "count", "where": "age >= 65"}).columns
+    >>> make_query({"name": "old", "kind": "count", "where": "age >= 65"}).columns_of("bank")
     {'age': 'number'}
     """
     kind = entry.get("kind")
-    if isinstance(kind, str) and kind in JOINT_KINDS:
-        if everywhere is not None:
-            raise InputError("where", str(everywhere), f"cannot be used with a {kind} query", "filter the data instead")
-        return _maximum(entry, kinds) if kind == Maximum.kind else _vertical(entry)
-    return _sum_query(entry, kinds, everywhere)
-
-
-def _sum_query(entry: Mapping[str, Any], kinds: Kinds, everywhere: Condition | None = None) -> Query:
-    kind = entry.get("kind")
     if not isinstance(kind, str) or kind not in kinds:
-        rule = f"must be one of {', '.join([*kinds, *JOINT_KINDS])}"
-        remedy = "choose one, or name the file of your own with --queries"
-        raise InputError("kind of a query", read.written(kind), rule, remedy)
+        remedy = "choose one, or name the file of a custom query with --queries"
+        raise InputError("kind of a query", read.written(kind), f"must be one of {', '.join(kinds)}", remedy)
     maker = kinds[kind]
+    is_sum = issubclass(maker, Query)
+    if everywhere is not None and not is_sum:
+        raise InputError("where", str(everywhere), f"cannot be used with a {kind} query", "filter the data instead")
     required, optional = keys_of(maker)
     name = read.title("name of a query", entry.get("name"))
-    read.check_keys(f"the {kind} query {name}", entry, ["name", "kind", *required], [*optional, *_PARTS])
+    allowed = [*optional, *(_PARTS if is_sum else ())]
+    read.check_keys(f"the {kind} query {name}", entry, ["name", "kind", *required], optional=allowed)
     types = _types(maker)
-    given = {key: _value(f"{key} of {name}", types[key], entry[key]) for key in (*required, *optional) if key in entry}
-    query = maker(name=name, **given)
+    values = {
+        key: _value(name, key, types[key], value=entry[key], kinds=kinds)
+        for key in (*required, *optional)
+        if key in entry
+    }
+    query = maker(name=name, **values)
+    return _with_parts(_check_weight(query), entry, everywhere) if isinstance(query, Query) else query
+
+
+def _check_weight(query: Query) -> Query:
     if not WEIGHT_MIN <= query.weight <= 1 / WEIGHT_MIN:
         rule = f"must lie between {WEIGHT_MIN:g} and {1 / WEIGHT_MIN:g}"
-        raise InputError(f"weight of {name}", query.weight, rule, "2 is twice the share of the budget of 1")
-    return _with_parts(query, entry, everywhere)
+        raise InputError(f"weight of {query.name}", query.weight, rule, "2 is twice the share of the budget of 1")
+    return query
 
 
-def keys_of(maker: type[Query]) -> tuple[list[str], list[str]]:
-    """The required and the optional keys of a kind, name and kind left out.
+def keys_of(maker: type[BaseQuery]) -> tuple[list[str], list[str]]:
+    """The required and the optional keys of a kind, without name and kind.
 
     >>> keys_of(Count)
     ([], ['column', 'at_least', 'below', 'weight'])
     """
-    shown = [one for one in fields(maker) if one.name != "name" and not one.metadata.get("hidden")]
-    required = [one.name for one in shown if one.default is MISSING]
-    optional = [one.name for one in shown if one.default is not MISSING]
+    public = [each for each in fields(maker) if each.name != "name" and not each.metadata.get("hidden")]
+    required = [each.name for each in public if each.default is MISSING]
+    optional = [each.name for each in public if each.default is not MISSING]
     return required, sorted(optional, key="weight".__eq__)  # weight last
 
 
@@ -144,39 +144,14 @@ def _with_parts(query: Query, entry: Mapping[str, Any], everywhere: Condition | 
     return query
 
 
-def _maximum(entry: Mapping[str, Any], kinds: Kinds) -> Maximum:
-    name = read.title("name of a query", entry.get("name"))
-    read.check_keys(f"the maximum query {name}", entry, ["name", "kind", "of"], [])
-    inner = entry["of"]
-    if not isinstance(inner, dict):
-        remedy = 'write such as of = { kind = "count", column = "days", at_least = 7 }'
-        raise InputError(f"of in {name}", read.written(inner), "must be a table", remedy)
-    if "name" in inner:
-        raise InputError(f"of in {name}, name", read.written(inner["name"]), "is not needed", "remove it")
-    return Maximum.of(_sum_query({**inner, "name": name}, kinds))
-
-
-def _vertical(entry: Mapping[str, Any]) -> VerticalRegression:
-    keys = ["name", "kind", "target", "bounds", "held_by"]
-    name = read.title("name of a query", entry.get("name"))
-    read.check_keys(f"the vertical_regression query {name}", entry, keys, [])
-    held = entry["held_by"]
-    field = f"held_by of {name}"
-    if not isinstance(held, dict) or not all(isinstance(columns, list) for columns in held.values()):
-        remedy = 'write such as held_by = { bank = ["income"], school = ["education", "age"] }'
-        raise InputError(field, read.written(held), "must give each party its columns", remedy)
-    holders = tuple((party, tuple(read.title(field, column) for column in columns)) for party, columns in held.items())
-    target = read.title(f"target of {name}", entry["target"])
-    return VerticalRegression(name, target, _ranges(f"bounds of {name}", entry["bounds"]), holders)
-
-
 @cache
-def _types(maker: type[Query]) -> dict[str, Any]:
+def _types(maker: type[BaseQuery]) -> dict[str, Any]:
     return typing.get_type_hints(maker)
 
 
-def _value(field: str, kind: Any, value: Any) -> Any:
-    """A value of a study file as the query's class wants it."""
+def _value(name: str, key: str, kind: Any, *, value: Any, kinds: Kinds) -> Any:
+    """A value of a study file, as the type that the query's class declares."""
+    field = f"{key} of {name}"
     if kind is str:
         return read.title(field, value)
     if kind is float:
@@ -189,11 +164,11 @@ def _value(field: str, kind: Any, value: Any) -> Any:
     if kind is bool:
         return read.truth(field, value)
     if kind == tuple[float, ...]:
-        found = read.numbers(field, value)
-        if not 1 <= len(found) <= BINS_MAX + 1:
+        numbers = read.numbers(field, value)
+        if not 1 <= len(numbers) <= BINS_MAX + 1:
             rule = f"must be a list of 1 to {BINS_MAX + 1} numbers"
-            raise InputError(field, f"{len(found)} numbers", rule, "change it")
-        return found
+            raise InputError(field, f"{len(numbers)} numbers", rule, "change it")
+        return numbers
     if kind == tuple[str, ...]:
         if not isinstance(value, list):
             raise InputError(field, read.written(value), "must be a list of texts", 'write such as ["a", "b"]')
@@ -202,6 +177,10 @@ def _value(field: str, kind: Any, value: Any) -> Any:
         return read.categories(field, value)
     if kind == Ranges:
         return _ranges(field, value)
+    if kind == Holders:
+        return _holders(field, value)
+    if kind is Query:
+        return _inner(name, f"{key} in {name}", value, kinds=kinds)
     raise InputError(field, str(kind), "is of a type that study files do not have", "use str, float, int, bool, tuples")
 
 
@@ -209,11 +188,29 @@ def _ranges(field: str, value: Any) -> Ranges:
     remedy = "write such as bounds = { age = [18, 96], income = [0, 200000] }"
     if not isinstance(value, dict) or not value:
         raise InputError(field, read.written(value), "must give each column [low, high]", remedy)
-    found = []
+    ranges = []
     for name, ends in value.items():
         column = read.title(f"{field}, column", name)
-        each = read.numbers(f"{field}, {column}", ends)
-        if len(each) != 2:
+        numbers = read.numbers(f"{field}, {column}", ends)
+        if len(numbers) != 2:
             raise InputError(f"{field}, {column}", read.written(ends), "must be [low, high]", remedy)
-        found.append(Range(column, *each))
-    return tuple(found)
+        ranges.append(Range(column, *numbers))
+    return tuple(ranges)
+
+
+def _holders(field: str, value: Any) -> Holders:
+    if not isinstance(value, dict) or not all(isinstance(columns, list) for columns in value.values()):
+        remedy = 'write such as held_by = { bank = ["income"], school = ["education", "age"] }'
+        raise InputError(field, read.written(value), "must give each party its columns", remedy)
+    return tuple((party, tuple(read.title(field, column) for column in columns)) for party, columns in value.items())
+
+
+def _inner(name: str, field: str, value: Any, kinds: Kinds) -> BaseQuery:
+    """A query inside a query, under the same name."""
+    if not isinstance(value, dict):
+        remedy = 'write such as of = { kind = "count", column = "days", at_least = 7 }'
+        raise InputError(field, read.written(value), "must be a table", remedy)
+    if "name" in value:
+        raise InputError(f"{field}, name", read.written(value["name"]), "is not needed", "remove it")
+    sums = {kind: maker for kind, maker in kinds.items() if issubclass(maker, Query)}
+    return make_query({**value, "name": name}, sums)

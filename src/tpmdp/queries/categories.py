@@ -17,7 +17,7 @@ CATEGORIES_MAX: Final = 100_000
 
 
 def check_categories(field: str, categories: Categories) -> None:
-    """Refuse what is no list of different categories of one type.
+    """Refuse an empty list, equal categories, and categories of two types.
 
     >>> check_categories("sex", ("f", "m", "f"))
     Traceback (most recent call last):
@@ -37,7 +37,7 @@ def check_categories(field: str, categories: Categories) -> None:
 
 
 def kind_of(categories: Categories) -> ColumnKind:
-    """How the column is read.
+    """Whether the column is read as text or as numbers.
 
     >>> kind_of(("f", "m")), kind_of((0.0, 1.0))
     ('text', 'number')
@@ -55,12 +55,12 @@ def places(column: Column, categories: Categories) -> IntArray:
         return column.places([str(category) for category in categories])
     wanted = np.array(categories, dtype=np.float64)
     order = np.argsort(wanted)
-    found = np.minimum(np.searchsorted(wanted[order], column), len(wanted) - 1)
-    return np.where(wanted[order][found] == column, order[found], -1)
+    nearest = np.minimum(np.searchsorted(wanted[order], column), len(wanted) - 1)
+    return np.where(wanted[order][nearest] == column, order[nearest], -1)
 
 
 def category_names(categories: Categories) -> Sequence[str]:
-    """The categories for people.
+    """The names of categories in reports.
 
     >>> category_names((0.0, 1.5))
     ['0', '1.5']
@@ -69,7 +69,7 @@ def category_names(categories: Categories) -> Sequence[str]:
 
 
 def exact_name(value: float) -> str:
-    """A number for people that no other number has.
+    """A number as text, different for different numbers.
 
     >>> exact_name(18.0), exact_name(0.1), exact_name(1234567.0), exact_name(float("inf"))
     ('18', '0.1', '1234567', 'inf')

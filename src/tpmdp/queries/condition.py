@@ -1,7 +1,7 @@
 """Conditions on a record, as in the WHERE of SQL: age >= 18 and (region in ('north', 'south') or not smoker = 1).
 
-A small language of our own and no SQL of the database: a study comes from others, and what it can ask of a party's
-data must be known. A condition reads columns, compares them with constants and joins comparisons; nothing else.
+This is a small language, not the SQL of a database: a study comes from other parties, and it must be clear what it can
+ask of a party's data. A condition reads columns, compares them with constants and joins comparisons; nothing else.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import operator
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -37,8 +38,21 @@ _COMPARE: Final[dict[str, Callable[[Any, Any], Any]]] = {
 }
 
 
+class Condition(ABC):
+    """A condition on a record."""
+
+    @property
+    @abstractmethod
+    def columns(self) -> Mapping[str, ColumnKind]:
+        """The columns it reads, each as its constants are: as text or as numbers."""
+
+    @abstractmethod
+    def holds(self, table: Table) -> BoolArray:
+        """For which records it holds."""
+
+
 @dataclass(frozen=True)
-class Compare:
+class Compare(Condition):
     """A column against a constant."""
 
     column: str
@@ -47,11 +61,9 @@ class Compare:
 
     @property
     def columns(self) -> Mapping[str, ColumnKind]:
-        """The column, read as the constant is."""
         return {self.column: "text" if isinstance(self.value, str) else "number"}
 
     def holds(self, table: Table) -> BoolArray:
-        """For which records it holds."""
         column = table[self.column]
         if isinstance(column, Text):
             by_value = np.array([_COMPARE[self.sign](value, self.value) for value in column.values] or [False])
@@ -63,7 +75,7 @@ class Compare:
 
 
 @dataclass(frozen=True)
-class OneOf:
+class OneOf(Condition):
     """A column against a list of constants."""
 
     column: str
@@ -71,11 +83,9 @@ class OneOf:
 
     @property
     def columns(self) -> Mapping[str, ColumnKind]:
-        """The column, read as the constants are."""
         return {self.column: "text" if isinstance(self.values[0], str) else "number"}
 
     def holds(self, table: Table) -> BoolArray:
-        """For which records it holds."""
         return places(table[self.column], self.values) >= 0
 
     def __str__(self) -> str:
@@ -83,18 +93,16 @@ class OneOf:
 
 
 @dataclass(frozen=True)
-class Not:
+class Not(Condition):
     """The opposite."""
 
     part: Condition
 
     @property
     def columns(self) -> Mapping[str, ColumnKind]:
-        """Those of the part."""
         return self.part.columns
 
     def holds(self, table: Table) -> BoolArray:
-        """For which records it holds."""
         return ~self.part.holds(table)
 
     def __str__(self) -> str:
@@ -102,7 +110,7 @@ class Not:
 
 
 @dataclass(frozen=True)
-class Joined:
+class Joined(Condition):
     """Several conditions: all of them ("and") or any of them ("or")."""
 
     word: str
@@ -110,15 +118,13 @@ class Joined:
 
     @property
     def columns(self) -> Mapping[str, ColumnKind]:
-        """Those of the parts."""
-        found: dict[str, ColumnKind] = {}
+        columns: dict[str, ColumnKind] = {}
         for part in self.parts:
             for column, kind in part.columns.items():
-                add_column(found, column, kind)
-        return found
+                add_column(columns, column, kind)
+        return columns
 
     def holds(self, table: Table) -> BoolArray:
-        """For which records it holds."""
         every = [part.holds(table) for part in self.parts]
         joined = np.logical_and if self.word == "and" else np.logical_or
         return np.asarray(joined.reduce(every), dtype=np.bool_)
@@ -127,20 +133,17 @@ class Joined:
         return f" {self.word} ".join(f"({part})" if isinstance(part, Joined) else str(part) for part in self.parts)
 
 
-Condition = Compare | OneOf | Not | Joined
-
-
-def add_column(found: dict[str, ColumnKind], column: str, kind: ColumnKind) -> None:
+def add_column(columns: dict[str, ColumnKind], column: str, kind: ColumnKind) -> None:
     """Note how a column is read; refuse to read it in two ways.
 
-    >>> found = {}
-    >>> add_column(found, "age", "number")
-    >>> add_column(found, "age", "text")
+    >>> columns = {}
+    >>> add_column(columns, "age", "number")
+    >>> add_column(columns, "age", "text")
     Traceback (most recent call last):
         ...
     tpmdp.errors.InputError: column = age is used as text and as numbers: quote constants and categories alike
     """
-    if found.setdefault(column, kind) != kind:
+    if columns.setdefault(column, kind) != kind:
         raise InputError("column", column, "is used as text and as numbers", "quote constants and categories alike")
 
 
@@ -161,16 +164,16 @@ def parse_condition(field: str, text: str) -> Condition:
         raise InputError(field, text, f"must have at most {TEXT_MAX} characters", "shorten it")
     try:
         parser = _Parser(text)
-        found = parser.either(0)
+        condition = parser.either(0)
         parser.end()
-        found.columns  # noqa: B018  # refuses a column read in two ways
-        again = str(found)  # with brackets and blanks: a study is written so
-        if len(again) > TEXT_MAX or _Parser(again).either(0) != found:
+        condition.columns  # noqa: B018  # refuses a column read in two ways
+        text_again = str(condition)  # with brackets and blanks, as it is written to study files
+        if len(text_again) > TEXT_MAX or _Parser(text_again).either(0) != condition:
             raise _BrokenConditionError("it is too long, or has too many brackets or nots")
     except _BrokenConditionError as problem:
         remedy = "write such as age >= 18 and region in ('north', 'south')"
         raise InputError(field, text, f"is not a condition ({problem})", remedy) from None
-    return found
+    return condition
 
 
 class _BrokenConditionError(Exception):
@@ -195,10 +198,10 @@ class _Parser:
         return None
 
     def _need(self, what: str, *wanted: str) -> str:
-        found = self._take(*wanted)
-        if found is None:
+        token = self._take(*wanted)
+        if token is None:
             raise _BrokenConditionError(f"{what} is missing {self._where()}")
-        return found
+        return token
 
     def _where(self) -> str:
         kind, _, start = self._peek()
@@ -228,9 +231,9 @@ class _Parser:
                 raise _BrokenConditionError(f"more than {DEPTH_MAX} levels of not")
             return Not(self._single(depth + 1))
         if self._take("("):
-            found = self.either(depth + 1)
+            condition = self.either(depth + 1)
             self._need("a closing bracket", ")")
-            return found
+            return condition
         return self._comparison()
 
     def _comparison(self) -> Condition:

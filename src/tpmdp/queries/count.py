@@ -1,4 +1,4 @@
-"""How many records have a value in a range, or meet the condition of the query."""
+"""The number of records with a value in a range, or that meet the condition of the query."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ import numpy as np
 from tpmdp._util.arrays import FloatArray
 from tpmdp.data.table import ColumnKind, Table
 from tpmdp.errors import InputError
-from tpmdp.queries.base import Answer, Query, length
+from tpmdp.queries.answer import Answer
+from tpmdp.queries.base import Query, length
 from tpmdp.queries.ranges import numbers
 
 
 @dataclass(frozen=True)
 class Count(Query):
-    """The number of records with at_least <= column < below; without a column, of those that `where` or `by` leaves.
+    """The number of records with at_least <= column < below; without a column, of those that `where` or `by` select.
 
     >>> Count("old", "age", at_least=65).statistic({"age": np.array([70.0, 20.0, 65.0])})
     array([2.])
@@ -47,17 +48,15 @@ class Count(Query):
 
     @property
     def columns(self) -> Mapping[str, ColumnKind]:
-        """The column it reads."""
         return {self.column: "number"} if self.column else {}
 
     def features(self, table: Table) -> list[FloatArray]:
-        """1 for a record in the range, else 0."""
         if not self.column:
             return [np.ones(length(table))]
         values = numbers(table, self.column)
         return [((values >= self.at_least) & (values < self.below)).astype(np.float64)]
 
     def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
-        """The noisy count as it is: it may be negative or fractional, and is unbiased."""
+        """The noisy count: unbiased, so it may be negative or fractional."""
         del records
         return [Answer(self.name, float(total[0]), standard_error)]

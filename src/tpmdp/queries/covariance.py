@@ -10,11 +10,11 @@ import numpy as np
 
 from tpmdp._util.arrays import FloatArray
 from tpmdp.errors import InputError
-from tpmdp.queries.base import Answer
+from tpmdp.queries.answer import Answer
 from tpmdp.queries.error_bars import first_order
 from tpmdp.queries.moments import Moments, MomentsQuery, Ranges
 
-_FEW: Final = 4.0  # standard errors: below, a number of records or a variance is drowned by the noise
+_FEW: Final = 4.0  # standard errors: a smaller number of records or variance is lost in the noise
 
 
 @dataclass(frozen=True)
@@ -30,28 +30,28 @@ class Covariance(MomentsQuery):
 
     bounds: Ranges
 
-    _skip: ClassVar[int] = 0  # whether a column with itself is left out
+    _skip: ClassVar[int] = 0  # 1 leaves out a column with itself
 
     def __post_init__(self) -> None:
         self.moments  # noqa: B018  # checks the bounds
 
     @property
     def moments(self) -> Moments:
-        """Of all columns."""
         return Moments(self.bounds, self.counted)
 
     def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
-        """One for each pair, with its error to first order."""
+        """One answer for each pair; its error is to first order."""
         sums = self.moments.matrix(total, records)
-        names = [one.column for one in self.bounds]
+        names = [each.column for each in self.bounds]
         pairs = [(i, j) for i in range(len(names)) for j in range(i + self._skip, len(names))]
-        return [self._pair(f"{names[i]}, {names[j]}", sums, i + 1, j + 1, standard_error) for i, j in pairs]
+        return [self._pair(f"{names[i]}, {names[j]}", sums, (i + 1, j + 1), error=standard_error) for i, j in pairs]
 
-    def _pair(self, part: str, sums: FloatArray, i: int, j: int, error: float) -> Answer:
+    def _pair(self, part: str, sums: FloatArray, columns: tuple[int, int], error: float) -> Answer:
+        i, j = columns
         most = self._scale(i, j)
         used = sums[np.ix_([0, i, j], [0, i, j])] if i != j else sums[np.ix_([0, i], [0, i])]
         if self._drowned(used, error):
-            return Answer(self.name, 0.0, most / 2, part, (-most, most), "drowned by the noise")
+            return Answer(self.name, 0.0, most / 2, part=part, limits=(-most, most), note="drowned by the noise")
         places = [(r, c) for r in range(len(used)) for c in range(r, len(used)) if self.mode != "all" or c > 0]
         errors = [error * (math.sqrt(2) if r == c else 1.0) for r, c in places]  # see Moments.matrix
 
@@ -61,11 +61,11 @@ class Covariance(MomentsQuery):
                 moved[r, c] = moved[c, r] = used[r, c] + each * way
             return np.array([self._value(moved) * most])
 
-        found = float(value(np.zeros(len(places)))[0])
-        return Answer(self.name, found, float(first_order(value, np.zeros(len(places)), 1.0)[0]), part)
+        still = np.zeros(len(places))
+        return Answer(self.name, float(value(still)[0]), float(first_order(value, still, 1.0)[0]), part=part)
 
     def _scale(self, i: int, j: int) -> float:
-        """Of a covariance of columns in [-1, 1]."""
+        """The unit of a covariance of columns in [-1, 1]."""
         return self.bounds[i - 1].width * self.bounds[j - 1].width / 4
 
     def _value(self, sums: FloatArray) -> float:
@@ -76,7 +76,7 @@ class Covariance(MomentsQuery):
 
 
 def _centred(sums: FloatArray) -> FloatArray:
-    """The covariance matrix of the columns of z after the constant one."""
+    """The covariance matrix of the columns of z without the constant."""
     mean = sums[0, 1:] / sums[0, 0]
     return np.asarray(sums[1:, 1:] / sums[0, 0] - np.outer(mean, mean), dtype=np.float64)
 
@@ -108,7 +108,7 @@ class Correlation(Covariance):
         return float(matrix[0, 1] / math.sqrt(matrix[0, 0] * matrix[1, 1]))
 
     def _drowned(self, sums: FloatArray, error: float) -> bool:
-        """Where a variance could as well be noise."""
+        """Also where a variance might be noise only."""
         if super()._drowned(sums, error):
             return True
         least = float(np.diag(_centred(sums)).min()) * float(sums[0, 0])

@@ -1,6 +1,6 @@
-"""Queries of your own, from a Python file that you name yourself: a study never makes anybody run code.
+"""Custom queries, from a Python file that each party names itself: a study cannot make anybody run code.
 
-Mistakes in that file must cost nothing: what it defines is tried before anybody is charged, its errors become one line
+Mistakes in that file must cost nothing. Its queries are tried before anybody is charged, its errors become one line
 that shows no record, and what it prints goes to standard error.
 """
 
@@ -23,8 +23,9 @@ import numpy as np
 
 from tpmdp._util.files import readable
 from tpmdp.errors import FileError, InputError, TpmdpError, shown
-from tpmdp.queries.base import Answer, Query, Unit
-from tpmdp.queries.catalogue import JOINT_KINDS, KINDS, Kinds, keys_of
+from tpmdp.queries.answer import Answer
+from tpmdp.queries.base import Query, Unit
+from tpmdp.queries.catalogue import KINDS, SHARE_KINDS, SUM_KINDS, Kinds, keys_of
 from tpmdp.queries.search import search
 
 _SIZE_MAX: Final = 1 << 20
@@ -34,7 +35,7 @@ _VALUES: Final = ("columns", "dimension", "spread", "size", "largest")
 
 
 def load_queries(path: Path | None) -> Kinds:
-    """The kinds tpmdp has and those of a file: its classes that are queries. All parties need the very same file.
+    """The built-in kinds and those that a file defines. All parties need exactly the same file.
 
     >>> sorted(load_queries(None)) == sorted(KINDS)
     True
@@ -45,33 +46,33 @@ def load_queries(path: Path | None) -> Kinds:
         source = path.read_bytes()
     digest = hashlib.sha256(source).hexdigest()
     module = _run(path, source, f"tpmdp_queries_{digest[:16]}")
-    found = [one for one in vars(module).values() if isinstance(one, type) and issubclass(one, Query)]
-    mine = [one for one in dict.fromkeys(found) if one.__module__ == module.__name__]
-    for one in mine:
-        if isabstract(one) and one.__subclasses__() == []:
-            lacks = ", ".join(sorted(one.__abstractmethods__))
-            raise FileError(path, f"has the query {shown(one.__name__)}, which lacks {shown(lacks)}", "define it")
-    whole = [one for one in mine if not isabstract(one)]
-    own = {one.kind_name(): one for one in whole}
-    if not own:
+    values = dict.fromkeys(value for value in module.__dict__.values() if isinstance(value, type))
+    classes = [value for value in values if issubclass(value, Query) and value.__module__ == module.__name__]
+    for maker in classes:
+        if isabstract(maker) and maker.__subclasses__() == []:
+            lacks = ", ".join(sorted(maker.__abstractmethods__))
+            raise FileError(path, f"has the query {shown(maker.__name__)}, which lacks {shown(lacks)}", "define it")
+    complete = [maker for maker in classes if not isabstract(maker)]
+    custom = {maker.kind_name(): maker for maker in complete}
+    if not custom:
         raise FileError(path, "has no query", "define a frozen dataclass that derives from tpmdp.Query")
-    if len(own) < len(whole):
+    if len(custom) < len(complete):
         raise FileError(path, "has two queries of one kind", "give each its own name")
-    for kind, one in own.items():
-        _check_class(path, kind, one)
-        one.code = digest  # part of what all parties sign
-    for one in mine:
-        _guard(path, one)
-    return {**KINDS, **own}
+    for kind, maker in custom.items():
+        _check_class(path, kind, maker)
+        maker.code = digest  # part of what all parties sign
+    for maker in classes:
+        _guard(path, maker)
+    return {**SUM_KINDS, **custom, **SHARE_KINDS}
 
 
-def _check_class(path: Path, kind: str, one: type[Query]) -> None:
-    if kind in KINDS or kind in JOINT_KINDS:
+def _check_class(path: Path, kind: str, maker: type[Query]) -> None:
+    if kind in KINDS:
         raise FileError(path, f"has a query of kind {shown(kind)}, which tpmdp has", "choose another name")
-    if "__dataclass_fields__" not in vars(one) or not is_dataclass(one):
-        problem = f"has the query {shown(kind)}, which is no dataclass"
+    if "__dataclass_fields__" not in maker.__dict__ or not is_dataclass(maker):
+        problem = f"has the query {shown(kind)}, which is not a dataclass"
         raise FileError(path, problem, "write @dataclass(frozen=True) above it")
-    keys_of(one)
+    keys_of(maker)
 
 
 def _run(path: Path, source: bytes, name: str) -> ModuleType:
@@ -80,7 +81,7 @@ def _run(path: Path, source: bytes, name: str) -> ModuleType:
     sys.modules[name] = module  # dataclasses look their module up
     try:
         with redirect_stdout(sys.stderr):
-            exec(compile(source, str(path), "exec"), vars(module))  # noqa: S102  # the user named this file
+            exec(compile(source, str(path), "exec"), module.__dict__)  # noqa: S102  # the user named this file
     except TpmdpError:
         raise
     except (Exception, SystemExit) as error:
@@ -97,15 +98,15 @@ def _place(path: Path, error: BaseException) -> str:
 # Calls into the file --------------------------------------------------------------------------------------------------
 
 
-def _guard(path: Path, one: type[Query]) -> None:
-    """Let every error of the class become one line without the values of records, and nothing reach standard output."""
+def _guard(path: Path, maker: type[Query]) -> None:
+    """Turn every error of the class into one line without values of records, and keep it off standard output."""
     for name in _METHODS:
-        if name in vars(one):
-            setattr(one, name, _guarded(path, name, vars(one)[name]))
+        if name in maker.__dict__:
+            setattr(maker, name, _guarded(path, name, maker.__dict__[name]))
     for name in _VALUES:
-        value = vars(one).get(name)
+        value = maker.__dict__.get(name)
         if isinstance(value, property) and value.fget is not None:
-            setattr(one, name, property(_guarded(path, name, value.fget)))
+            setattr(maker, name, property(_guarded(path, name, value.fget)))
 
 
 def _guarded(path: Path, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -113,48 +114,48 @@ def _guarded(path: Path, name: str, function: Callable[..., Any]) -> Callable[..
     def call(self: Query, *arguments: Any, **more: Any) -> Any:
         try:
             with redirect_stdout(sys.stderr):
-                found = function(self, *arguments, **more)
+                result = function(self, *arguments, **more)
         except TpmdpError:
             raise
         except Exception as error:  # its text may hold a value of a record
             problem = f"{_place(path, error)}: {name} of the query {shown(self.name)} fails ({type(error).__name__})"
             raise FileError(path, problem, "correct it, and declare every column in columns") from None
-        return _as_arrays(path, self, found) if name == "features" else found
+        return _as_arrays(path, self, result) if name == "features" else result
 
     return call
 
 
-def _as_arrays(path: Path, query: Query, found: Any) -> list[Any]:
-    """What `features` gave, as arrays of doubles."""
+def _as_arrays(path: Path, query: Query, features: Any) -> list[Any]:
+    """The result of `features`, as arrays of doubles."""
     try:
-        if isinstance(found, str | bytes) or not hasattr(found, "__iter__"):
+        if isinstance(features, str | bytes) or not hasattr(features, "__iter__"):
             raise TypeError
-        return [np.asarray(feature, dtype=np.float64) for feature in found]
+        return [np.asarray(feature, dtype=np.float64) for feature in features]
     except (TypeError, ValueError):
-        problem = f"features of the query {shown(query.name)} gave no list of arrays of numbers"
-        raise FileError(path, problem, "return one array an entry") from None
+        problem = f"features of the query {shown(query.name)} did not give a list of arrays of numbers"
+        raise FileError(path, problem, "return one array per entry") from None
 
 
 # Trying before anybody is charged -------------------------------------------------------------------------------------
 
 
-def check_own(query: Query, unit: Unit, records: int) -> None:
+def check_custom(query: Query, unit: Unit, records: int) -> None:
     """Refuse a query that declares nonsense, cannot answer, or moves further than it declares.
 
     >>> from tpmdp.queries.count import Count
-    >>> check_own(Count("old", "age", at_least=65.0), "record", 100)
+    >>> check_custom(Count("old", "age", at_least=65.0), "record", 100)
     """
-    found = query.answers(np.asarray(query.typical(float(records)), dtype=np.float64), records, 1.0)
-    if not isinstance(found, list) or not found or not all(isinstance(one, Answer) for one in found):
-        _refuse(query, "answers", type(found).__name__, "must be a list of Answers, at least one")
-    for one in found:
-        if one.query != query.name or not _is_number(one.value) or not _is_number(one.standard_error):
-            _refuse(query, "answers", one, "must carry the query's name and finite numbers")
-    worst = search(query, unit, _TRIES)
-    if not worst.is_safe:
-        value = f"{worst.declared:.6g}"
-        rule = f"is wrong ({worst.verdict}; found {worst.largest:.6g})"
-        raise InputError(f"sensitivity of {query.name}", value, rule, "correct it; tpmdp check-query says more")
+    answers = query.answers(np.asarray(query.typical(float(records)), dtype=np.float64), records, 1.0)
+    if not isinstance(answers, list) or not answers or not all(isinstance(answer, Answer) for answer in answers):
+        _refuse(query, "answers", type(answers).__name__, rule="must be a list of Answers, at least one")
+    for answer in answers:
+        if answer.query != query.name or not _is_number(answer.value) or not _is_number(answer.standard_error):
+            _refuse(query, "answers", answer, rule="must carry the query's name and finite numbers")
+    result = search(query, unit, _TRIES)
+    if not result.is_safe:
+        value = f"{result.declared:.6g}"
+        rule = f"is wrong ({result.verdict}; found {result.largest:.6g})"
+        raise InputError(f"sensitivity of {query.name}", value, rule, "correct it; tpmdp check-query shows more")
 
 
 def check_values(query: Query) -> None:
@@ -165,15 +166,15 @@ def check_values(query: Query) -> None:
     """
     columns: Any = query.columns
     if not isinstance(columns, Mapping) or not columns or not set(columns.values()) <= {"number", "text"}:
-        _refuse(query, "columns", columns, 'must map column names to "number" or "text"')
+        _refuse(query, "columns", columns, rule='must map column names to "number" or "text"')
     dimension: Any = query.dimension
     if isinstance(dimension, bool) or not isinstance(dimension, int) or dimension < 1:
-        _refuse(query, "dimension", dimension, "must be a whole number of at least 1")
+        _refuse(query, "dimension", dimension, rule="must be a whole number of at least 1")
     for name, value in (("spread", query.spread), ("size", query.size), ("largest", query.largest)):
         if not _is_number(value) or not value > 0:
-            _refuse(query, name, value, "must be a number above 0")
+            _refuse(query, name, value, rule="must be a number above 0")
     if math.frexp(query.largest)[0] != 0.5:
-        _refuse(query, "largest", query.largest, "must be a power of two")
+        _refuse(query, "largest", query.largest, rule="must be a power of two")
 
 
 def _is_number(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Error bars of what is not linear in the noisy sums: ratios exactly, other smooth functions to first order."""
+"""Error bars of answers that are not linear in the noisy sums: exact for ratios, to first order for others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from tpmdp._util.arrays import FloatArray
-from tpmdp.queries.base import Z_95
+from tpmdp.queries.answer import Z_95
 
 _DRAWS: Final = 400
 _STEP: Final = 0.01  # of a standard error, for derivatives
@@ -20,7 +20,7 @@ def ratio_interval(
 ) -> tuple[float, float]:
     """The 95 % interval of a ratio known to lie in [low, high], from two independent normal estimates (Fieller 1954).
 
-    It covers in 95 % of all cases, however noisy the bottom is; where it is all noise, the interval is the whole range.
+    It covers the truth in 95 % of all cases, however noisy the bottom is; if that is all noise, it is the whole range.
 
     >>> low, high = ratio_interval(50.0, 100.0, 1.0, 1.0, 0.0, 1.0)
     >>> round(low, 4), round(high, 4)
@@ -58,7 +58,7 @@ def first_order(function: Callable[[FloatArray], FloatArray], total: FloatArray,
 
 
 def simulated(function: Callable[[FloatArray], float], total: FloatArray, standard_error: float) -> float:
-    """The error of a function that is far from straight: its spread and bias under noise like that in the sums.
+    """The error of a function that is far from linear: its spread and bias under noise like that in the sums.
 
     >>> simulated(lambda sums: float(sums[0] ** 2), np.zeros(1), 1.0) > 1
     True

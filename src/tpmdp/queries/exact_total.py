@@ -1,9 +1,9 @@
 """Sums of features without floating-point errors.
 
-A floating-point sum would let one record move it by a little more than its share: rounding depends on all the others.
-Features become whole multiples of a power of two, which depends on the public number of records only, and whole numbers
-are added. One replaced record then moves the sum by its own change and at most one multiple; the final cut to what a
-double holds adds at most 2**9 multiples once. `Query.sensitivity` counts both.
+In a floating-point sum, rounding depends on all records, so one record could move it by more than its own change.
+Here features become whole multiples of a power of two that depends on the public number of records only, and whole
+numbers are added. One replaced record then moves the sum by its own change plus at most one multiple; the final cut to
+what a double holds adds at most 2**9 multiples once. `Query.sensitivity` counts both.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ def exact_total(features: Sequence[FloatArray], rows: int, records: int, largest
     array([0.75, 2.  ])
     """
     scale = _scale(records, largest)
-    total = np.zeros(len(features), dtype=np.int64)
+    totals = np.zeros(len(features), dtype=np.int64)
     for place, feature in enumerate(features):
         if feature.shape != (rows,):
-            rule = f"must be one number a record ({rows})"
+            rule = f"must be one number per record ({rows})"
             raise InputError("shape of a feature", feature.shape, rule, "correct the query")
         if not np.isfinite(feature).all():
             raise InputError("feature", place + 1, "is not finite for some record", "clip in the query")
         whole = np.rint(np.clip(feature, -largest, largest) * scale)
-        total[place] = whole.astype(np.int64).sum()
-    return total
+        totals[place] = whole.astype(np.int64).sum()
+    return totals
 
 
 def rounding_of(total: IntArray, records: int, largest: float = 1.0) -> FloatArray:

@@ -1,4 +1,4 @@
-"""How many records lie in each of several bins or categories."""
+"""The number of records in each of several bins or categories."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import numpy as np
 from tpmdp._util.arrays import FloatArray, IntArray
 from tpmdp.data.table import ColumnKind, Table
 from tpmdp.errors import InputError
-from tpmdp.queries.base import Answer, Query
+from tpmdp.queries.answer import Answer
+from tpmdp.queries.base import Query
 from tpmdp.queries.categories import Categories, category_names, check_categories, exact_name, kind_of, places
 from tpmdp.queries.ranges import numbers
 
@@ -21,7 +22,7 @@ BINS_MAX: Final = 1_000_000
 
 
 def check_edges(field: str, edges: Sequence[float]) -> None:
-    """Refuse what are no edges of bins.
+    """Refuse edges that do not rise, too few and too many.
 
     >>> check_edges("ages", (0.0, 0.0))
     Traceback (most recent call last):
@@ -63,12 +64,10 @@ class Histogram(Query):
 
     @property
     def columns(self) -> Mapping[str, ColumnKind]:
-        """The column it reads."""
         return {self.column: "number" if self.edges else kind_of(self.categories)}
 
     @property
     def dimension(self) -> int:
-        """One entry a bin."""
         return len(self.edges) - 1 if self.edges else len(self.categories)
 
     @property
@@ -77,18 +76,16 @@ class Histogram(Query):
         return 1.0 if self.dimension == 1 else math.sqrt(2) * (1 + 2.0**-50)
 
     def _places(self, table: Table) -> IntArray:
-        """For every record its bin, or -1."""
+        """The bin of every record, or -1."""
         if self.categories:
             return places(table[self.column], self.categories)
         place = np.searchsorted(np.array(self.edges), numbers(table, self.column), side="right") - 1
         return np.where(place < self.dimension, place, -1)
 
     def has_nothing(self, table: Table) -> bool:
-        """All values lie outside the bins or categories."""
         return bool((self._places(table) < 0).all())
 
     def features(self, table: Table) -> list[FloatArray]:
-        """1 for the bin of the record, else 0."""
         place = self._places(table)
         return [(place == entry).astype(np.float64) for entry in range(self.dimension)]
 
@@ -99,8 +96,9 @@ class Histogram(Query):
         return np.bincount(place[place >= 0], minlength=self.dimension).astype(np.float64)
 
     def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
-        """Noisy counts as they are: unbiased, perhaps negative."""
+        """The noisy counts: unbiased, so they may be negative."""
         del records
         names = [f"{exact_name(low)} to below {exact_name(high)}" for low, high in pairwise(self.edges)]
         names = names or list(category_names(self.categories))
-        return [Answer(self.name, float(value), standard_error, name) for name, value in zip(names, total, strict=True)]
+        pairs = zip(names, total.tolist(), strict=True)
+        return [Answer(self.name, value, standard_error, part=name) for name, value in pairs]

@@ -10,14 +10,15 @@ import numpy as np
 
 from tpmdp._util.arrays import FloatArray
 from tpmdp.errors import InputError
-from tpmdp.queries.base import Answer
+from tpmdp.queries.answer import Answer
 from tpmdp.queries.error_bars import simulated
-from tpmdp.queries.functional import Minimum, coefficient_errors, minimum
 from tpmdp.queries.moments import Moments, MomentsQuery, Ranges
+from tpmdp.queries.noisy_quadratic import coefficient_errors, minimum
 from tpmdp.queries.ranges import Range
 
 INTERCEPT: Final = "intercept"
-_DROWNED: Final = 4.0  # standard errors
+R_SQUARED: Final = "R squared"
+_DROWNED: Final = 4.0  # standard errors: a smaller variance is lost in the noise
 
 
 @dataclass(frozen=True)
@@ -48,16 +49,16 @@ class LinearRegression(MomentsQuery):
 
     @property
     def inputs(self) -> Ranges:
-        """The columns it explains the target with."""
-        return tuple(one for one in self.bounds if one.column != self.target)
+        """The columns that explain the target."""
+        return tuple(each for each in self.bounds if each.column != self.target)
 
     @property
     def _output(self) -> Range:
-        return next(one for one in self.bounds if one.column == self.target)
+        return next(each for each in self.bounds if each.column == self.target)
 
     def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
-        """Coefficients in the units of the columns, and R squared, all from the noisy moments alone."""
-        return regression(self.name, self.moments, total, records, standard_error)
+        """Coefficients in the units of the columns, and R squared, computed from the noisy moments only."""
+        return regression(self.name, self.moments, total, records=records, error=standard_error)
 
 
 def check_target(name: str, target: str, bounds: Ranges) -> None:
@@ -68,7 +69,7 @@ def check_target(name: str, target: str, bounds: Ranges) -> None:
         ...
     tpmdp.errors.InputError: bounds of pay = pay must name at least one input besides the target: add it
     """
-    names = [one.column for one in bounds]
+    names = [each.column for each in bounds]
     if target not in names:
         raise InputError(f"bounds of {name}", ", ".join(names), f"lack the target {target}", "give it bounds too")
     if len(names) < 2:
@@ -78,53 +79,33 @@ def check_target(name: str, target: str, bounds: Ranges) -> None:
 
 
 def regression(name: str, moments: Moments, total: FloatArray, records: int, error: float) -> list[Answer]:
-    """Intercept, slopes and R squared in the units of the columns; the target is the last column of the moments."""
+    """Intercept, slopes and R squared in the units of the columns; the target is the last column of the moments.
+
+    Errors are to first order, or missing if the quadratic form had to be repaired.
+    """
     inputs, output = moments.ranges[:-1], moments.ranges[-1]
     sums = moments.matrix(total, records)
     solved = minimum(sums[:-1, :-1], sums[:-1, -1], error)
+    units = natural_units(inputs, output.width / 2)
     middle = np.append((output.low + output.high) / 2, np.zeros(len(inputs)))
-    found = coefficients(name, solved, sums, inputs, output.width / 2, error, moments.counted, middle)
-    return [*found, _fit(name, solved, moments, total, records, error)]
-
-
-def coefficients(
-    name: str,
-    solved: Minimum,
-    sums: FloatArray,
-    inputs: Ranges,
-    unit: float,
-    error: float,
-    counted: bool,
-    offset: FloatArray | float = 0.0,
-) -> list[Answer]:
-    """Intercept and slopes for columns in their own units; errors to first order, or none if the form was repaired."""
-    units = natural_units(inputs, unit)
-    values = units @ solved.coefficients + offset
-    parts = [INTERCEPT, *(one.column for one in inputs)]
+    values = (units @ solved.coefficients + middle).tolist()
+    parts = [INTERCEPT, *(each.column for each in inputs)]
+    fit, spread = r_squared(sums)
     if solved.note:
-        return [
-            without_interval(name, part, float(value), solved.note) for part, value in zip(parts, values, strict=True)
-        ]
-    errors = coefficient_errors(sums, solved.coefficients, error, counted, units)
-    return [Answer(name, float(v), float(e), part) for part, v, e in zip(parts, values, errors, strict=True)]
+        pairs = [*zip(parts, values, strict=True), (R_SQUARED, fit)]
+        return [without_interval(name, part, value, note=solved.note) for part, value in pairs]
+    errors = coefficient_errors(sums, solved.coefficients, error, counted=moments.counted, units=units).tolist()
+    answers = [Answer(name, value, each, part=part) for part, value, each in zip(parts, values, errors, strict=True)]
+    if error and spread <= _DROWNED * error * math.sqrt(2):
+        note = "the target's variance is drowned by the noise"
+        return [*answers, without_interval(name, R_SQUARED, fit, note=note)]
+    each = simulated(lambda moved: r_squared(moments.matrix(moved, records))[0], total, error) if error else 0.0
+    return [*answers, Answer(name, fit, each, part=R_SQUARED).within(0.0, 1.0)]
 
 
 def without_interval(name: str, part: str, value: float, note: str) -> Answer:
-    """A value nothing is claimed about."""
-    return Answer(name, value, np.inf, part, (-np.inf, np.inf), note)
-
-
-def _fit(name: str, solved: Minimum, moments: Moments, total: FloatArray, records: int, error: float) -> Answer:
-    """R squared; without an interval where the target's own variance is close to the noise."""
-    sums = moments.matrix(total, records)
-    value, spread = r_squared(sums)
-    part = "R squared"
-    if solved.note:
-        return without_interval(name, part, value, solved.note)
-    if error and spread <= _DROWNED * error * math.sqrt(2):
-        return without_interval(name, part, value, "the target's variance is drowned by the noise")
-    each = simulated(lambda moved: r_squared(moments.matrix(moved, records))[0], total, error) if error else 0.0
-    return Answer(name, value, each, part).within(0.0, 1.0)
+    """A value without error bars."""
+    return Answer(name, value, math.inf, part=part, limits=(-math.inf, math.inf), note=note)
 
 
 def r_squared(sums: FloatArray) -> tuple[float, float]:
@@ -145,8 +126,8 @@ def natural_units(inputs: Ranges, unit: float) -> FloatArray:
     >>> natural_units((Range("age", 0, 4),), 1.0) @ np.array([1.0, 2.0])
     array([-1.,  1.])
     """
-    halves = np.array([one.width / 2 for one in inputs])
-    middles = np.array([(one.low + one.high) / 2 for one in inputs])
+    halves = np.array([each.width / 2 for each in inputs])
+    middles = np.array([(each.low + each.high) / 2 for each in inputs])
     units = np.diag(np.append(1.0, 1 / halves))
     units[0, 1:] = -middles / halves
     return units * unit

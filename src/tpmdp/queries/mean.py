@@ -10,11 +10,12 @@ import numpy as np
 
 from tpmdp._util.arrays import FloatArray
 from tpmdp.data.table import Table
-from tpmdp.queries.base import Z_95, Answer, Mode
+from tpmdp.queries.answer import Z_95, Answer
+from tpmdp.queries.base import Mode
 from tpmdp.queries.bounded import BoundedQuery
 from tpmdp.queries.error_bars import ratio_interval
 
-# Where only some records count, each also counts itself, with the largest weight that costs nothing: a record may
+# Where only some records count, each also adds a constant, the largest that costs nothing, to count them: a record may
 # vanish (some: 1/4 + weight^2 <= 1) or change its group (groups: 2 (1/4 + weight^2) <= 1).
 _WEIGHT: Final[dict[Mode, float]] = {"some": 0.866, "groups": 0.5}
 
@@ -32,30 +33,27 @@ class Mean(BoundedQuery):
 
     @property
     def dimension(self) -> int:
-        """The sum, and the number of records where it is not known."""
+        """The sum, and the number of records where that is not known."""
         return 1 if self.mode == "all" else 2
 
     @property
     def size(self) -> float:
-        """At an end of the range."""
         return 0.5 if self.mode == "all" else math.hypot(0.5, _WEIGHT[self.mode])
 
     @property
     def largest(self) -> float:  # type: ignore[override]  # a constant of each mode
-        """At an end of the range; the weight of a record may be above."""
+        """Reached at an end of the range, or by the constant."""
         return 1.0 if self.mode == "some" else 0.5
 
     def features(self, table: Table) -> list[FloatArray]:
-        """The share of the range from its middle; and the weight of a record."""
+        """The share of the range from its middle, and the constant."""
         shares = self.shares(table)
         return [shares] if self.mode == "all" else [shares, np.full(len(shares), _WEIGHT[self.mode])]
 
     def typical(self, records: float) -> FloatArray:
-        """Values in the middle of the range."""
         return np.array([0.0, records * _WEIGHT.get(self.mode, 0.0)])[: self.dimension]
 
     def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
-        """Back to the scale of the column."""
         width = self.width
         if self.mode == "all":
             share = float(total[0]) / records + 0.5
@@ -63,7 +61,7 @@ class Mean(BoundedQuery):
             return [answer.within(self.low, self.high)]
         weight = _WEIGHT[self.mode]
         top, count = float(total[0]), float(total[1]) / weight
-        low, high = ratio_interval(top, count, standard_error, standard_error / weight, -0.5, 0.5)
+        low, high = ratio_interval(top, count, standard_error, bottom_error=standard_error / weight, low=-0.5, high=0.5)
         share = min(max(top / count, -0.5), 0.5) if count > 0 else 0.0
         limits = (self.low + (low + 0.5) * width, self.low + (high + 0.5) * width)
         note = "too few records for the noise" if high - low >= 1 else ""

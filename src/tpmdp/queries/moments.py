@@ -1,4 +1,4 @@
-"""All first and second moments of several bounded columns: what covariances and regressions are made of.
+"""All first and second moments of several bounded columns, for covariances and regressions.
 
 With z = (1, x_1, ..., x_p) and every x in [-1, 1], a record's features are the entries of z z^T / sqrt(2), those off
 the diagonal times sqrt(2), so that their L2 norm is the Frobenius norm of z z^T / sqrt(2). Two records are at most
@@ -35,27 +35,27 @@ class Moments:
     """
 
     ranges: Ranges
-    counted: bool  # whether records count themselves
+    counted: bool  # whether records add a constant, to count them
 
     def __post_init__(self) -> None:
-        names = [one.column for one in self.ranges]
+        names = [each.column for each in self.ranges]
         if not 1 <= len(names) <= COLUMNS_MAX or len(set(names)) < len(names):
             rule = f"must name 1 to {COLUMNS_MAX} different columns"
             raise InputError("bounds", ", ".join(names), rule, "give each column [low, high] once")
 
     @property
     def count(self) -> int:
-        """How many columns."""
+        """The number of columns."""
         return len(self.ranges)
 
     @property
     def columns(self) -> Mapping[str, ColumnKind]:
         """The columns it reads."""
-        return {one.column: "number" for one in self.ranges}
+        return {each.column: "number" for each in self.ranges}
 
     @property
     def dimension(self) -> int:
-        """Entries."""
+        """The number of entries."""
         return self.counted + self.count + self.count * (self.count + 1) // 2
 
     @property
@@ -69,16 +69,16 @@ class Moments:
         return (self.count + 1) * _HALF
 
     def features(self, columns: Sequence[FloatArray]) -> list[FloatArray]:
-        """Of columns scaled to [-1, 1]."""
-        found = [np.full(len(columns[0]), _HALF)] if self.counted else []
-        found += columns
-        found += [column * column * _HALF for column in columns]
-        found += [columns[i] * columns[j] for i in range(self.count) for j in range(i + 1, self.count)]
-        return found
+        """The features of columns scaled to [-1, 1]."""
+        features = [np.full(len(columns[0]), _HALF)] if self.counted else []
+        features += columns
+        features += [column * column * _HALF for column in columns]
+        features += [columns[i] * columns[j] for i in range(self.count) for j in range(i + 1, self.count)]
+        return features
 
     def scaled(self, table: Table) -> list[FloatArray]:
         """The columns of a table, clipped and scaled to [-1, 1]."""
-        return [2 * one.shares(table) for one in self.ranges]
+        return [2 * each.shares(table) for each in self.ranges]
 
     def matrix(self, total: FloatArray, records: float) -> FloatArray:
         """The sums of z z^T that a total stands for, (p + 1) x (p + 1).
@@ -97,7 +97,7 @@ class Moments:
         return result
 
     def typical(self, records: float) -> FloatArray:
-        """Of independent columns spread evenly over their ranges."""
+        """The sums for independent columns whose values spread evenly over their ranges."""
         p = self.count
         first = [records * _HALF] if self.counted else []
         return np.array([*first, *[0.0] * p, *[records / 3 * _HALF] * p, *[0.0] * (p * (p - 1) // 2)])
@@ -113,37 +113,31 @@ class MomentsQuery(Query):
     @property
     @abstractmethod
     def moments(self) -> Moments:
-        """Of which columns."""
+        """The layout of the columns that it needs."""
 
     @property
     def counted(self) -> bool:
-        """Whether records must count themselves: where not all of them do, their number is not known."""
+        """Whether records must be counted: where only some of them count, their number is not known."""
         return self.mode != "all"
 
     @property
     def columns(self) -> Mapping[str, ColumnKind]:
-        """The columns."""
         return self.moments.columns
 
     @property
     def dimension(self) -> int:
-        """All moments."""
         return self.moments.dimension
 
     @property
     def spread(self) -> float:
-        """See `Moments`."""
         return self.moments.spread
 
     @property
     def size(self) -> float:
-        """See `Moments`."""
         return self.moments.size
 
     def features(self, table: Table) -> list[FloatArray]:
-        """See `Moments`."""
         return self.moments.features(self.moments.scaled(table))
 
     def typical(self, records: float) -> FloatArray:
-        """Independent columns."""
         return self.moments.typical(records)

@@ -11,7 +11,7 @@ import numpy as np
 from tpmdp._util.arrays import FloatArray, IntArray
 from tpmdp.data.table import Table
 from tpmdp.errors import InputError
-from tpmdp.queries.base import Z_95, Answer
+from tpmdp.queries.answer import Z_95, Answer
 from tpmdp.queries.bounded import BoundedQuery
 from tpmdp.queries.categories import exact_name
 from tpmdp.queries.histogram import BINS_MAX
@@ -25,8 +25,8 @@ class Quantiles(BoundedQuery):
     """Values below which these shares of the records lie; values are clipped to [low, high] and put into equal bins.
 
     >>> query = Quantiles("stay", "days", 0, 10, probabilities=(0.25, 0.75), bins=10)
-    >>> found = query.answers(query.statistic({"days": np.arange(10) + 0.5}), 10, 0.0)
-    >>> [answer.value for answer in found]
+    >>> answers = query.answers(query.statistic({"days": np.arange(10) + 0.5}), 10, 0.0)
+    >>> [answer.value for answer in answers]
     [2.5, 7.5]
     """
 
@@ -48,7 +48,6 @@ class Quantiles(BoundedQuery):
 
     @property
     def dimension(self) -> int:
-        """One entry a bin."""
         return self.bins
 
     @property
@@ -61,7 +60,6 @@ class Quantiles(BoundedQuery):
         return np.minimum((shares * self.bins).astype(np.int64), self.bins - 1)
 
     def features(self, table: Table) -> list[FloatArray]:
-        """1 for the bin of the record, else 0."""
         place = self._places(table)
         return [(place == entry).astype(np.float64) for entry in range(self.bins)]
 
@@ -75,13 +73,13 @@ class Quantiles(BoundedQuery):
         return np.full(self.bins, records / self.bins)
 
     def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
-        """Where the noisy cumulated counts cross each share, and where they could: docs/theory.md, "Quantiles"."""
+        """Where the noisy cumulated counts cross each share, and where they might: docs/theory.md, "Quantiles"."""
         edges = np.linspace(self.low, self.high, self.bins + 1)
         done = np.arange(self.bins + 1)
         cumulated = np.concatenate(([0.0], np.cumsum(total)))
-        if self.mode == "all":  # all bins together are known: share what is missing out among them
+        if self.mode == "all":  # the number of all records is known: spread the difference evenly over the bins
             cumulated += (records - cumulated[-1]) * done / self.bins
-        found = []
+        answers = []
         for share in self.probabilities:
             if self.mode == "all":
                 gap = cumulated - share * records
@@ -94,8 +92,9 @@ class Quantiles(BoundedQuery):
             limits = float(edges[max(first - 1, 0)]), float(edges[min(last + 1, self.bins)])
             value = min(max(_crossing(edges, gap), limits[0]), limits[1])
             width = (limits[1] - limits[0]) / (2 * Z_95)
-            found.append(Answer(self.name, value, width, f"{exact_name(round(100 * share, 12))} %", limits))
-        return found
+            part = f"{exact_name(round(100 * share, 12))} %"
+            answers.append(Answer(self.name, value, width, part=part, limits=limits))
+        return answers
 
 
 def _crossing(edges: FloatArray, gap: FloatArray) -> float:

@@ -1,4 +1,4 @@
-"""Values of a column as shares of a public range."""
+"""Public ranges of columns, and values as shares of them."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class Range:
 
     @property
     def width(self) -> float:
-        """How wide."""
+        """High minus low."""
         return self.high - self.low
 
     def shares(self, table: Table) -> FloatArray:
-        """Where the values lie, from the middle of the range: each in [-1/2, 1/2].
+        """The clipped values as shares of the range, counted from its middle: each in [-1/2, 1/2].
 
         >>> Range("age", 0.0, 10.0).shares({"age": np.array([0.0, 5.0, 99.0])})
         array([-0.5,  0. ,  0.5])
@@ -47,7 +47,7 @@ class Range:
 
 
 def check_range(field: str, low: float, high: float) -> None:
-    """Refuse bounds that are no range.
+    """Refuse bounds that are not a finite range.
 
     >>> check_range("age", 5.0, 1.0)
     Traceback (most recent call last):
@@ -62,7 +62,7 @@ def check_range(field: str, low: float, high: float) -> None:
 
 
 def shares_of(values: FloatArray, low: float, high: float) -> FloatArray:
-    """Where clipped values lie in the range, from its middle: each in [-1/2, 1/2].
+    """The clipped values as shares of the range, counted from its middle: each in [-1/2, 1/2].
 
     >>> shares_of(np.array([0.0, 5.0, 99.0]), 0.0, 10.0)
     array([-0.5,  0. ,  0.5])
@@ -71,7 +71,7 @@ def shares_of(values: FloatArray, low: float, high: float) -> FloatArray:
 
 
 def numbers(table: Table, column: str) -> FloatArray:
-    """A column of numbers.
+    """A column that must hold numbers.
 
     >>> numbers({"age": np.array([1.0])}, "age")
     array([1.])

@@ -1,7 +1,7 @@
-"""An adversary's search for neighbouring data that move a statistic as far as possible.
+"""A search for neighbouring data that move a statistic as far as possible.
 
-It knows a query only by what everybody can call, and tries what bugs live on: the ends of every range, just inside and
-just outside, huge and tiny values, every category and none; then it climbs from the best pairs found.
+It uses only the public methods of a query, and tries the values at which bugs show: the ends of every range, just
+inside and just outside, huge and tiny values, every category and none. Then it climbs from the best pairs.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from tpmdp.queries.base import Query, Unit
 from tpmdp.queries.condition import Compare, OneOf
 
 RECORDS: Final = 5
-_NO_CONSTANTS: Final = ("name", "mode", "weight", "column", "word")  # fields that no record is compared with
+_NO_CONSTANTS: Final = ("name", "mode", "weight", "column", "word")  # fields that are not compared with records
 CLOSE: Final = 0.9  # of the declared sensitivity that a search should reach
 _TABLES: Final = 60  # to see whether it is a sum
-_ENTRIES_MAX: Final = 20_000_000  # of all statistics kept at once
+_ENTRIES_MAX: Final = 20_000_000  # of all statistics in memory at once
 Record = Mapping[str, float | str]
 
 
 @dataclass(frozen=True)
-class Finding:
-    """What a search found: the largest move of the statistic, against what the query declares."""
+class SearchResult:
+    """The largest move of the statistic that a search reached, and what the query declares."""
 
     unit: Unit
     declared: float
     largest: float
     entry: float  # the largest absolute value of an entry
-    bound: float  # what is declared for it
+    bound: float  # the declared largest value of an entry
     additive: bool  # whether the statistic is the sum over its records
 
     @property
     def verdict(self) -> str:
-        """For people.
+        """The result in words.
 
-        >>> Finding("record", 1.0, 1.5, 1.0, 1.0, True).verdict
+        >>> SearchResult("record", declared=1.0, largest=1.5, entry=1.0, bound=1.0, additive=True).verdict
         'EXCEEDED: the promise would break'
         """
         if self.largest > self.declared:
@@ -55,20 +55,20 @@ class Finding:
 
     @property
     def is_safe(self) -> bool:
-        """Whether nothing was found that breaks the promise."""
+        """Whether the search did not break the promise."""
         return self.largest <= self.declared and self.entry <= self.bound and self.additive
 
 
-def search(query: Query, unit: Unit, tries: int = 2000, seed: int = 0) -> Finding:
-    """Look for two neighbouring tables whose statistics are far apart.
+def search(query: Query, unit: Unit, tries: int = 2000, seed: int = 0) -> SearchResult:
+    """Search for two neighbouring tables whose statistics are far apart.
 
     >>> from tpmdp.queries.count import Count
     >>> search(Count("old", "age", at_least=65.0), "record", tries=200).verdict
     'tight'
     """
     random = np.random.default_rng(seed)
-    domain = {column: _candidates(query, column, kind, random) for column, kind in query.columns.items()}
-    hunt = _Hunt(query, unit, domain, random)
+    domain = {column: _candidates(query, kind, random) for column, kind in query.columns.items()}
+    hunt = _Hunt(query, unit, domain, random=random)
     rooms = max(4, min(tries // 4, _ENTRIES_MAX // query.dimension))
     records = [hunt.draw() for _ in range(rooms)]
     statistics = np.array([hunt.statistic(record) for record in records])
@@ -77,7 +77,7 @@ def search(query: Query, unit: Unit, tries: int = 2000, seed: int = 0) -> Findin
         pair = [records[first], records[second]]
         largest = max(largest, hunt.climb(pair, statistics[[first, second]], max(1, tries // 8)))
     declared, bound = query.sensitivity(unit, RECORDS), query.bound(RECORDS)
-    return Finding(unit, declared, largest, hunt.entry, bound, hunt.is_additive())
+    return SearchResult(unit, declared, largest, entry=hunt.entry, bound=bound, additive=hunt.is_additive())
 
 
 def _far_pairs(statistics: FloatArray, count: int) -> list[tuple[int, int]]:
@@ -104,23 +104,23 @@ class _Hunt:
         return values[int(self._random.integers(len(values)))]
 
     def statistic(self, record: Record) -> FloatArray:
-        """Of the party's table with this record in it: once among others, or as all of its records."""
+        """The statistic of a table with this record: once among others, or as all of its records."""
         rows = [record] * RECORDS if self._unit == "party" else [record, *self._others]
-        found = self._query.statistic(_table(rows, self._query))
-        self.entry = max(self.entry, float(np.abs(found).max(initial=0.0)))
-        return found
+        statistic = self._query.statistic(_table(rows, self._query))
+        self.entry = max(self.entry, float(np.abs(statistic).max(initial=0.0)))
+        return statistic
 
     def climb(self, pair: list[Record], statistics: FloatArray, tries: int) -> float:
-        """Change one value at a time and keep what moves the two further apart."""
+        """Change one value at a time, and keep changes that move the two further apart."""
         best = float(np.linalg.norm(statistics[0] - statistics[1]))
         current = [statistics[0], statistics[1]]
         for _ in range(tries):
             side = int(self._random.integers(2))
             moved = self._moved(pair[side])
-            found = self.statistic(moved)
-            distance = float(np.linalg.norm(found - current[1 - side]))
+            statistic = self.statistic(moved)
+            distance = float(np.linalg.norm(statistic - current[1 - side]))
             if distance >= best:
-                best, pair[side], current[side] = distance, moved, found
+                best, pair[side], current[side] = distance, moved, statistic
         return best
 
     def _moved(self, record: Record) -> Record:
@@ -128,12 +128,12 @@ class _Hunt:
         value = record[column]
         if isinstance(value, str) or self._random.random() < 0.5:
             return {**record, column: self._pick(self._domain[column])}
-        numbers = [one for one in self._domain[column] if abs(one) < 1e200]
+        numbers = [number for number in self._domain[column] if abs(number) < 1e200]
         width = (max(numbers) - min(numbers)) or 1.0
         return {**record, column: value + width * float(self._random.normal()) * 10.0 ** self._random.uniform(-4, 0)}
 
     def is_additive(self) -> bool:
-        """Whether the statistics of many tables are the sums of those of their records alone, up to rounding."""
+        """Whether statistics of tables are the sums of those of their single records, up to rounding."""
         for turn in range(_TABLES):
             rows = [self.draw() for _ in range(1 + turn % (2 * RECORDS))]
             if turn % 3 == 0:
@@ -154,19 +154,19 @@ def _table(rows: list[Record], query: Query) -> Table:
     }
 
 
-def _candidates(query: Query, column: str, kind: str, random: np.random.Generator) -> list[Any]:
-    """Values worth trying: all constants of the query, their surroundings, and far away."""
-    del column
-    found = list(_constants(query))
+def _candidates(query: Query, kind: str, random: np.random.Generator) -> list[Any]:
+    """Values to try: all constants of the query, their neighbours, and values far away."""
+    constants = list(_constants(query))
     if kind == "text":
-        texts = [one for one in found if isinstance(one, str)]
+        texts = [value for value in constants if isinstance(value, str)]
         return list(dict.fromkeys([*texts, "something else"]))
-    ends = sorted({float(one) for one in found if not isinstance(one, str) and math.isfinite(one)} | {0.0, 1.0})
+    numbers = {float(value) for value in constants if not isinstance(value, str) and math.isfinite(value)}
+    ends = sorted(numbers | {0.0, 1.0})
     near = [math.nextafter(end, side) for end in ends for side in (-math.inf, math.inf)]
     low, high = ends[0], ends[-1]
     inner = (low + (high - low) * random.random(20)).tolist()
-    middle = [(one + two) / 2 for one, two in pairwise(ends)]
-    # ends weigh more: that is where sensitivities are reached
+    middle = [(left + right) / 2 for left, right in pairwise(ends)]
+    # more weight for the ends: sensitivities are reached there
     return [*ends * 4, *near, *middle, *inner, -1e300, 1e300, -1e-300, 5e-324]
 
 
@@ -184,6 +184,6 @@ def _constants(value: Any) -> Iterator[float | str]:
         for each in value:
             yield from _constants(each)
     elif is_dataclass(value) and not isinstance(value, type):
-        for one in fields(value):
-            if one.name not in _NO_CONSTANTS:
-                yield from _constants(getattr(value, one.name))
+        for each in fields(value):
+            if each.name not in _NO_CONSTANTS:
+                yield from _constants(getattr(value, each.name))

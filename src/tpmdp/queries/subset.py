@@ -1,6 +1,6 @@
-"""Parts of the data: a query on the records that meet a condition, and on each of several groups.
+"""Subsets of the data: a query on the records that meet a condition, or on each of several groups.
 
-Which records count is private, so their number is not known and a record may appear, vanish or change its group.
+It is private which records count. So their number is not known, and a record may appear, vanish or change its group.
 """
 
 from __future__ import annotations
@@ -15,46 +15,46 @@ import numpy as np
 from tpmdp._util.arrays import FloatArray
 from tpmdp.data.table import ColumnKind, Table
 from tpmdp.errors import InputError
-from tpmdp.queries.base import Answer, Mode, Query, length
+from tpmdp.queries.answer import Answer
+from tpmdp.queries.base import Mode, Query, length
 from tpmdp.queries.categories import Categories, category_names, check_categories, kind_of, places
 from tpmdp.queries.condition import Condition, add_column
 
 
 @dataclass(frozen=True)
-class PartQuery(Query):
-    """A query inside another; a record adds at most what it adds to that."""
+class SubsetQuery(Query):
+    """A query around another; a record adds at most what it adds to that one."""
 
     query: Query = field(metadata={"hidden": True})
 
+    def __post_init__(self) -> None:
+        self.columns  # noqa: B018  # refuses a column read in two ways
+
     @property
     def size(self) -> float:
-        """That of the query: a record is in one group at most."""
+        """That of the inner query: a record is in one group at most."""
         return self.query.size
 
     @property
     def largest(self) -> float:  # type: ignore[override]  # as the query
-        """That of the query."""
         return self.query.largest
 
     @property
     def whole(self) -> bool:  # type: ignore[override]  # as the query
-        """As the query."""
         return self.query.whole
 
     @property
     def model(self) -> str:  # type: ignore[override]  # as the query
-        """As the query."""
         return self.query.model
 
     @property
     def code(self) -> str:  # type: ignore[override]  # as the query
-        """As the query."""
         return self.query.code
 
 
 @dataclass(frozen=True)
-class Where(PartQuery):
-    """A query on the records that meet a condition; the others add nothing.
+class Where(SubsetQuery):
+    """A query on the records that meet a condition; other records add nothing.
 
     >>> from tpmdp.queries.condition import parse_condition
     >>> from tpmdp.queries.count import Count
@@ -69,59 +69,48 @@ class Where(PartQuery):
     def of(cls, query: Query, condition: Condition) -> Where:
         """The query on the records that meet the condition."""
         inner = query if isinstance(query, GroupBy) else query.partial("some")
-        made = cls(query.name, inner, condition, weight=query.weight)
-        made.columns  # noqa: B018  # refuses a column read in two ways
-        return made
+        return cls(query.name, inner, condition, weight=query.weight)
 
     @property
     def columns(self) -> Mapping[str, ColumnKind]:
-        """Those of the query and of the condition."""
         return _merged(self.query.columns, self.condition.columns)
 
     @property
     def dimension(self) -> int:
-        """That of the query."""
         return self.query.dimension
 
     @property
     def spread(self) -> float:
-        """A record changes, or vanishes."""
+        """A record changes or vanishes."""
         return max(self.query.spread, self.query.size)
 
     def features(self, table: Table) -> list[FloatArray]:
-        """Those of the query, or zeros."""
         holds = self.condition.holds(table)
         return [np.where(holds, feature, 0.0) for feature in self.query.features(table)]
 
     def statistic(self, table: Table, records: int | None = None) -> FloatArray:
-        """That of the records that meet the condition."""
         rows = length(table) if records is None else records
         return self.query.statistic(_rows(table, self.condition.holds(table)), rows)
 
     def has_nothing(self, table: Table) -> bool:
-        """The condition holds for none, or leaves none that counts."""
         part = _rows(table, self.condition.holds(table))
         return length(part) == 0 or self.query.has_nothing(part)
 
     def typical(self, records: float) -> FloatArray:
-        """Of half the records."""
         return self.query.typical(records / 2)
 
     def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
-        """Those of the query."""
         return self.query.answers(total, records, standard_error)
 
     def limits(self, total: FloatArray, records: int, noise: float, bias: float) -> list[tuple[float, float]]:
-        """Those of the query."""
         return self.query.limits(total, records, noise, bias)
 
     def settings(self) -> dict[str, Any]:
-        """Those of the query, and the condition."""
         return {**self.query.settings(), "where": str(self.condition)}
 
 
 @dataclass(frozen=True)
-class GroupBy(PartQuery):
+class GroupBy(SubsetQuery):
     """A query on each group of records: those with one of several public values of a column; other values add nothing.
 
     >>> from tpmdp.queries.mean import Mean
@@ -138,18 +127,14 @@ class GroupBy(PartQuery):
     def of(cls, query: Query, column: str, categories: Categories) -> GroupBy:
         """The query on each group."""
         check_categories(column, categories)
-        made = cls(query.name, query.partial("groups"), column, categories, weight=query.weight)
-        made.columns  # noqa: B018  # refuses a column read in two ways
-        return made
+        return cls(query.name, query.partial("groups"), column, categories=categories, weight=query.weight)
 
     @property
     def columns(self) -> Mapping[str, ColumnKind]:
-        """Those of the query and the one of the groups."""
         return _merged(self.query.columns, {self.column: kind_of(self.categories)})
 
     @property
     def dimension(self) -> int:
-        """That of the query for every group."""
         return len(self.categories) * self.query.dimension
 
     @property
@@ -160,13 +145,11 @@ class GroupBy(PartQuery):
         return max(self.query.spread, math.sqrt(2) * self.query.size * (1 + 2.0**-50))
 
     def features(self, table: Table) -> list[FloatArray]:
-        """Those of the query for the group of the record, zeros for the others."""
         place, inner = places(table[self.column], self.categories), self.query.features(table)
         groups = range(len(self.categories))
         return [np.where(place == group, feature, 0.0) for group in groups for feature in inner]
 
     def statistic(self, table: Table, records: int | None = None) -> FloatArray:
-        """That of each group."""
         rows = length(table) if records is None else records
         place = places(table[self.column], self.categories)
         order = np.argsort(place, kind="stable")
@@ -178,45 +161,39 @@ class GroupBy(PartQuery):
         return np.concatenate(parts)
 
     def has_nothing(self, table: Table) -> bool:
-        """No record is in a group."""
         return bool((places(table[self.column], self.categories) < 0).all())
 
     def typical(self, records: float) -> FloatArray:
-        """Groups of equal size."""
         return np.tile(self.query.typical(records / len(self.categories)), len(self.categories))
 
     def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
-        """Those of the query for every group."""
-        found = []
+        answers = []
         size = self.query.dimension
         for group, name in enumerate(category_names(self.categories)):
             part = total[group * size : (group + 1) * size]
             for answer in self.query.answers(part, records, standard_error):
                 text = f"{self.column} {name}"
-                found.append(replace(answer, part=f"{text}, {answer.part}" if answer.part else text))
-        return found
+                answers.append(replace(answer, part=f"{text}, {answer.part}" if answer.part else text))
+        return answers
 
     def limits(self, total: FloatArray, records: int, noise: float, bias: float) -> list[tuple[float, float]]:
-        """Those of the query for every group."""
         size = self.query.dimension
         parts = [total[start : start + size] for start in range(0, len(total), size)]
         return [limits for part in parts for limits in self.query.limits(part, records, noise, bias)]
 
     def partial(self, mode: Mode) -> Query:
-        """Groups of groups are not made."""
         del mode
         raise InputError("query", self.name, "already has `by`", "name one column")
 
     def settings(self) -> dict[str, Any]:
-        """Those of the query, and the groups."""
         return {**self.query.settings(), "by": {self.column: self.categories}}
 
 
-def _merged(one: Mapping[str, ColumnKind], two: Mapping[str, ColumnKind]) -> Mapping[str, ColumnKind]:
-    found = dict(one)
-    for column, kind in two.items():
-        add_column(found, column, kind)
-    return found
+def _merged(first: Mapping[str, ColumnKind], second: Mapping[str, ColumnKind]) -> Mapping[str, ColumnKind]:
+    columns = dict(first)
+    for column, kind in second.items():
+        add_column(columns, column, kind)
+    return columns
 
 
 def _rows(table: Table, rows: Any) -> Table:

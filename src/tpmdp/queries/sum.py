@@ -9,7 +9,7 @@ import numpy as np
 
 from tpmdp._util.arrays import FloatArray
 from tpmdp.data.table import Table
-from tpmdp.queries.base import Answer
+from tpmdp.queries.answer import Answer
 from tpmdp.queries.bounded import BoundedQuery
 from tpmdp.queries.ranges import numbers
 
@@ -23,7 +23,7 @@ class Sum(BoundedQuery):
     20.0
     """
 
-    leaves: ClassVar[str] = "the sum of the clipped values, scaled to about 1 a record"
+    leaves: ClassVar[str] = "the sum of the clipped values, scaled to about 1 per record"
     dimension: ClassVar[int] = 1
 
     @property
@@ -32,27 +32,24 @@ class Sum(BoundedQuery):
 
     @property
     def spread(self) -> float:
-        """One end of the range to the other: the whole range is 1, or the farther end where not all records count."""
+        """From end to end, in units of the range, or of the farther end if not all records count."""
         return 1.0 if self.mode == "all" else (self.high - self.low) / self._reach
 
     @property
     def size(self) -> float:
-        """At an end of the range."""
         return 0.5 if self.mode == "all" else 1.0
 
     @property
     def largest(self) -> float:  # type: ignore[override]  # a constant of each mode
-        """The same: there is one entry."""
         return self.size
 
     def features(self, table: Table) -> list[FloatArray]:
-        """The share of the range from its middle if all records count, else the value in units of the farther end."""
+        """The share of the range from its middle if all records count, else the value divided by the farther end."""
         if self.mode == "all":
             return [self.shares(table)]
         return [np.clip(numbers(table, self.column), self.low, self.high) / self._reach]
 
     def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
-        """Back to the scale of the column."""
         if self.mode != "all":
             return [Answer(self.name, float(total[0]) * self._reach, standard_error * self._reach)]
         width = self.width

@@ -10,7 +10,8 @@ import numpy as np
 
 from tpmdp._util.arrays import FloatArray
 from tpmdp.data.table import Table
-from tpmdp.queries.base import Z_95, Answer, Mode
+from tpmdp.queries.answer import Z_95, Answer
+from tpmdp.queries.base import Mode
 from tpmdp.queries.bounded import BoundedQuery
 from tpmdp.queries.error_bars import first_order
 
@@ -18,11 +19,11 @@ from tpmdp.queries.error_bars import first_order
 # 32 b^2 - 16 b + 1 = 0; squared it is (1 - b)^2 (1 + 16 b^2) = 1.286134...
 _LARGER_ROOT: Final = (16 + math.sqrt(128)) / 64
 PAIR_SPREAD: Final = (1 - _LARGER_ROOT) * math.sqrt(1 + 16 * _LARGER_ROOT**2) * (1 + 2.0**-40)
-# Where only some records count each also counts itself, with a weight that costs nothing: 1/2 + weight^2 <= 1.286 for
-# a record that vanishes, 2 (1/2 + weight^2) <= 1.286 for one that changes its group.
+# Where only some records count, each also adds a constant that costs nothing, to count them: 1/2 + weight^2 <= 1.286
+# for a record that vanishes, 2 (1/2 + weight^2) <= 1.286 for a record that changes its group.
 _WEIGHT: Final[dict[Mode, float]] = {"some": 0.875, "groups": 0.375}
 _POINTS: Final = 2000  # of a circle or sphere
-_COARSE: Final = 0.01  # more than what lies between them, of what was found
+_COARSE: Final = 0.01  # of the range of values at the points: more than what lies between them
 _FEW: Final = 4.0  # standard errors of their number: fewer records have no variance to speak of
 
 
@@ -35,22 +36,21 @@ class Variance(BoundedQuery):
     25.0
     """
 
-    leaves: ClassVar[str] = "the sums of the clipped values and of their squares, scaled to about 1 a record"
+    leaves: ClassVar[str] = "the sums of the clipped values and of their squares, scaled to about 1 per record"
     spread: ClassVar[float] = PAIR_SPREAD  # the two entries cannot both move by 1
 
     @property
     def dimension(self) -> int:
-        """Two sums, and the number of records where it is not known."""
+        """Two sums, and the number of records where that is not known."""
         return 2 if self.mode == "all" else 3
 
     @property
     def size(self) -> float:
-        """At an end of the range."""
         return math.hypot(0.5, 0.5, _WEIGHT.get(self.mode, 0.0))
 
     @property
     def largest(self) -> float:  # type: ignore[override]  # a constant of each mode
-        """At an end of the range; the weight of a record may be above."""
+        """Reached at an end of the range, or by the constant."""
         return 1.0 if self.mode == "some" else 0.5
 
     def features(self, table: Table) -> list[FloatArray]:
@@ -64,31 +64,31 @@ class Variance(BoundedQuery):
         return np.array([0.0, records * (4 / 12 - 0.5), records * _WEIGHT.get(self.mode, 0.0)])[: self.dimension]
 
     def _variance(self, sums: FloatArray, records: int) -> FloatArray:
-        """Mean square less square of the mean, of sums in the last axis."""
+        """Mean square minus square of the mean; the sums are in the last axis."""
         number = records if self.mode == "all" else sums[..., 2] / _WEIGHT[self.mode]
         mean, square = sums[..., 0] / number, (sums[..., 1] / number + 0.5) / 4
         return np.atleast_1d((square - mean * mean) * self.width**2)
 
     def limits(self, total: FloatArray, records: int, noise: float, bias: float) -> list[tuple[float, float]]:
-        """The bias as far as it bends, the noise to first order.
+        """The bias exactly, the noise to first order.
 
-        The variance is a straight function of the sum of squares, so its extremes in a ball are on its surface.
+        The variance is linear in the sum of squares, so its extremes in a ball are on the surface.
         """
         scale = self.width**2
         room = float(total[2]) - bias if self.mode != "all" else math.inf
         if room <= _FEW * noise:
             return [(0.0, scale / 4)]
         moved = total + bias * _directions(self.dimension)
-        found = self._variance(moved, records)
+        values = self._variance(moved, records)
         error = max(
             float(first_order(lambda sums: self._variance(sums, records), moved[place], noise)[0])
-            for place in (int(found.argmin()), int(found.argmax()))
+            for place in (int(values.argmin()), int(values.argmax()))
         )
-        reach = Z_95 * error + _COARSE * float(np.ptp(found))
-        return [(max(float(found.min()) - reach, 0.0), min(float(found.max()) + reach, scale / 4))]
+        reach = Z_95 * error + _COARSE * float(np.ptp(values))
+        return [(max(float(values.min()) - reach, 0.0), min(float(values.max()) + reach, scale / 4))]
 
     def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
-        """Mean square less square of the mean; error to first order."""
+        """Mean square minus square of the mean; the error is to first order."""
         scale = self.width**2
 
         def variance(sums: FloatArray) -> FloatArray:

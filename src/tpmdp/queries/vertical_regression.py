@@ -1,6 +1,6 @@
-"""Linear regression over columns that different parties hold of the same people, in the same order.
+"""Linear regression over columns of the same people that different parties hold, in the same order.
 
-Products of columns of two parties are computed on shares; everything else each party adds up itself. Columns are
+Products of columns of two parties are computed on shares; each party adds up everything else itself. Columns are
 rounded to a grid whose products lie on the grid of the noise, so nothing is rounded on shares. docs/theory.md,
 "Vertical regression".
 """
@@ -19,18 +19,19 @@ from tpmdp._util.arrays import FloatArray, IntArray
 from tpmdp.data.table import ColumnKind, Table
 from tpmdp.errors import InputError
 from tpmdp.noise.grid import Grid
-from tpmdp.queries.base import Answer, Unit, units_of
+from tpmdp.queries.answer import Answer
+from tpmdp.queries.base import Unit, units_of
 from tpmdp.queries.exact_total import exact_total, rounding_of
-from tpmdp.queries.joint import JointQuery, Parties
 from tpmdp.queries.linear_regression import check_target, regression
 from tpmdp.queries.moments import Moments, Ranges
+from tpmdp.queries.share_query import Parties, ShareQuery
 
 _UP: Final = 1 + 2.0**-40
 Holders = tuple[tuple[str, tuple[str, ...]], ...]  # party and its columns
 
 
 @dataclass(frozen=True)
-class VerticalRegression(JointQuery):
+class VerticalRegression(ShareQuery):
     """Least squares of the target on all other columns of `bounds`; `held_by` says which party has which columns.
 
     >>> from tpmdp.queries.ranges import Range
@@ -51,7 +52,7 @@ class VerticalRegression(JointQuery):
     def __post_init__(self) -> None:
         check_target(self.name, self.target, self.bounds)
         held = [column for _, columns in self.held_by for column in columns]
-        wanted = [one.column for one in self.bounds]
+        wanted = [each.column for each in self.bounds]
         if sorted(held) != sorted(wanted):
             rule = f"must name each column of bounds once ({', '.join(wanted)})"
             raise InputError(f"held_by of {self.name}", ", ".join(held), rule, "say who holds which column")
@@ -61,29 +62,27 @@ class VerticalRegression(JointQuery):
     @property
     def _moments(self) -> Moments:
         """Inputs first, the target last."""
-        inputs = tuple(one for one in self.bounds if one.column != self.target)
-        output = next(one for one in self.bounds if one.column == self.target)
+        inputs = tuple(each for each in self.bounds if each.column != self.target)
+        output = next(each for each in self.bounds if each.column == self.target)
         return Moments((*inputs, output), counted=False)
 
     @property
     def dimension(self) -> int:
-        """All moments."""
         return self._moments.dimension
 
     def _of(self, party: str) -> Moments | None:
-        """The moments of a party's own columns."""
+        """The moments of the columns that a party holds."""
         mine = dict(self.held_by).get(party, ())
-        by_name = {one.column: one for one in self.bounds}
+        by_name = {each.column: each for each in self.bounds}
         return Moments(tuple(by_name[column] for column in mine), counted=False) if mine else None
 
     def check(self, parties: Parties) -> None:
-        """The holders are parties with the same number of records; the others have none."""
         names = [name for name, _ in self.held_by]
         for name in names:
             if name not in parties:
                 raise InputError(f"held_by of {self.name}", name, "is not a party of the study", "correct the name")
         if len(names) < 2:
-            rule = "must be two parties or more: one alone can use linear_regression"
+            rule = "must be two parties or more: a single party can use linear_regression"
             raise InputError(f"held_by of {self.name}", ", ".join(names), rule, "say who holds which column")
         counts = {name: parties[name] for name in names}
         if len(set(counts.values())) > 1:
@@ -95,11 +94,14 @@ class VerticalRegression(JointQuery):
                 raise InputError("party", name, rule, "set its records to 0, or say what it holds")
 
     def columns_of(self, party: str) -> Mapping[str, ColumnKind]:
-        """What the party holds."""
         mine = self._of(party)
         return mine.columns if mine is not None else {}
 
-    def sensitivity(self, unit: Unit, party: str, records: int) -> float:
+    def records_of(self, parties: Parties) -> int:
+        """The number of people: all holders have records of the same."""
+        return max(parties.values())
+
+    def sensitivity_of(self, unit: Unit, party: str, records: int) -> float:
         """One person's values at this party change: docs/theory.md, "Vertical regression"."""
         mine, rows = self._of(party), units_of(unit, records)
         if mine is None or not rows:
@@ -115,15 +117,15 @@ class VerticalRegression(JointQuery):
         return float(records)
 
     def encode(self, party: str, table: Table, grid: Grid) -> IntArray:
-        """The party's own moments, then its columns, each rounded up or down by a public dither."""
+        """The moments of the party's columns, then the columns, each rounded up or down by a public dither."""
         mine = self._of(party)
         if mine is None or not table:
             return np.zeros(0, dtype=np.int64)
-        places = [one.column for one in self.bounds]
+        places = [each.column for each in self.bounds]
         scale = 2.0 ** _column_bits(grid)
         columns = []
-        for one, values in zip(mine.ranges, mine.scaled(table), strict=True):
-            dither = np.random.default_rng(places.index(one.column)).random(len(values))  # public: by place only
+        for bounds, values in zip(mine.ranges, mine.scaled(table), strict=True):
+            dither = np.random.default_rng(places.index(bounds.column)).random(len(values))  # public: by place only
             columns.append(np.clip(np.floor(values * scale + dither), -scale, scale))
         records = len(columns[0])
         features = mine.features([column / scale for column in columns])
@@ -131,15 +133,11 @@ class VerticalRegression(JointQuery):
         return np.concatenate([np.rint(own / grid.step), *columns]).astype(np.int64)
 
     def sizes(self, parties: Parties) -> Sequence[int]:
-        """Own moments and own columns."""
-        found = []
-        for party, records in parties.items():
-            mine = self._of(party)
-            found.append(0 if mine is None else mine.dimension + mine.count * records)
-        return found
+        layouts = [(self._of(party), records) for party, records in parties.items()]
+        return [0 if mine is None else mine.dimension + mine.count * records for mine, records in layouts]
 
     def parameters(self, parties: Parties, grid: Grid) -> dict[str, Any]:
-        """The shape of every party's input, and what brings products of columns to the grid."""
+        """The shape of every party's input, and the factor that brings products of columns to the grid."""
         layouts = [self._of(party) for party in parties]
         most, widest = round(max(parties.values()) / grid.step) + 1, 2 ** _column_bits(grid)
         limits = [
@@ -155,12 +153,9 @@ class VerticalRegression(JointQuery):
         }
 
     def ordered(self, total: FloatArray, parties: Sequence[str]) -> FloatArray:
-        """The moments in the order of `Moments`, from the order in which the computation gives them.
-
-        First every party's own moments, then the products of columns of two parties.
-        """
+        """From every party's own moments, then the products of columns of two parties, to the order of `Moments`."""
         whole = self._moments
-        names = [one.column for one in whole.ranges]
+        names = [each.column for each in whole.ranges]
         count = whole.count
         pairs = [(i, j) for i in range(count) for j in range(i + 1, count)]
         result = np.zeros(whole.dimension)
@@ -190,22 +185,18 @@ class VerticalRegression(JointQuery):
                         put_product(a, b)
         return result
 
-    def typical(self, records: int) -> FloatArray:
-        """Independent columns."""
+    def typical(self, records: float) -> FloatArray:
         return self._moments.typical(records)
 
     def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
-        """Coefficients in the units of the columns, and R squared, from the noisy moments in the order of `Moments`."""
-        return regression(self.name, self._moments, total, records, standard_error)
+        return regression(self.name, self._moments, total, records=records, error=standard_error)
 
     def settings(self) -> dict[str, Any]:
-        """As the study file has them."""
-        held = dict(self.held_by)
-        return {"name": self.name, "kind": self.kind, "target": self.target, "bounds": self.bounds, "held_by": held}
+        return {**super().settings(), "held_by": dict(self.held_by)}
 
 
 def _grid_bits(grid: Grid) -> int:
-    """The step is 2**-bits."""
+    """Bits after the binary point: the step is 2**-bits."""
     return 1 - math.frexp(grid.step)[1]
 
 

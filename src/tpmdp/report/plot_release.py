@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from tpmdp.queries.base import Answer, Query
-from tpmdp.queries.joint import JointQuery
+from tpmdp.queries.answer import Answer
+from tpmdp.queries.base import BaseQuery
 from tpmdp.report.numbers import rounded
 from tpmdp.report.style import BLUE, GREY, LIGHT_GREY, RED, literal_text, picture
 
@@ -73,7 +73,7 @@ def _bars(rows: Sequence[Answer], always: bool = False) -> Any:
     return np.array([[each if math.isfinite(each) else 0.0 for each in side] for side in (lows, highs)])
 
 
-def _draw(axes: Axes, query: Query | JointQuery, rows: Sequence[Answer]) -> None:
+def _draw(axes: Axes, query: BaseQuery, rows: Sequence[Answer]) -> None:
     kind = str(query.settings()["kind"])
     if _is_upright(kind, rows):
         _draw_bars(axes, rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tpmdp.ledger import rounded_down, rounded_up
 from tpmdp.report.numbers import number, rounded
@@ -14,24 +14,26 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from tpmdp.queries.base import Answer
+    from tpmdp.queries.answer import Answer
+    from tpmdp.study.contribution import Contribution
     from tpmdp.study.model import Study
     from tpmdp.study.release import PartyRelease
 
 _MEDIUM, _WIDE = 72, 92  # columns from which more is shown
 
 
-def uncounted_text(study: Study, name: str, table: Any) -> list[str]:
-    """A line for each query that none of the party's records counts for; only this party may see it."""
-    records = study.members[study.index(name)].records
+def uncounted_text(contribution: Contribution) -> list[str]:
+    """A line for each query for which none of the party's records counts; for that party only."""
+    name = contribution.party
+    records = contribution.study.party(name).records
     return [
-        f"none of the {records} records of {name} counts for {query}: look at the spelling of categories and conditions"
-        for query in study.uncounted(name, table)
+        f"none of the {records} records of {name} counts for {query}: check the spelling of categories and conditions"
+        for query in contribution.uncounted
     ]
 
 
 def answer_table(releases: Sequence[PartyRelease], width: int = 140) -> Table | None:
-    """The answers, for the receivers among these parties; None if there are none."""
+    """The answers, for the receivers among these parties; None without receivers."""
     from rich.markup import escape
 
     receivers = [release for release in releases if release.answers is not None]
@@ -55,7 +57,7 @@ def answer_table(releases: Sequence[PartyRelease], width: int = 140) -> Table | 
         cells += [interval, *([_interval(answer.always or answer.interval, error)] if weighted else [])]
         table.add_row(escape(answer.label + mark), *cells)
     notes = [f"[{mark}] {note}" for note, mark in marks.items()]
-    covered = "what weights do, and the noise" if weighted else "the noise"
+    covered = "the effect of weights, and the noise" if weighted else "the noise"
     table.caption = escape(
         "\n".join([f"Error bars cover {covered} and rounding added for privacy, not sampling.", *notes])
     )
@@ -77,7 +79,7 @@ def _terms(answer: Answer) -> list[str]:
 
 
 def party_table(study: Study, releases: Sequence[PartyRelease], width: int = 140) -> Table:
-    """What each of these parties got, was charged and sent; a narrow terminal shows less."""
+    """What each of these parties got, was charged and sent; a narrow terminal shows fewer columns."""
     from rich.markup import escape
 
     table = new_table("Parties")
@@ -90,12 +92,13 @@ def party_table(study: Study, releases: Sequence[PartyRelease], width: int = 140
         headings = ["offered\nepsilon", "charged\nepsilon", "at\ndelta", *headings[2:], "bytes\nsent"]
     if not study.weights.are_equal:
         headings.insert(0, "weight")
-    add_numbers(table, *headings)
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
     for release in releases:
-        member = study.members[study.index(release.party)]
+        index = study.index(release.party)
         cells = {
-            "weight": number(float(study.weights.each[study.index(release.party)])),
-            "offered\nepsilon": number(member.epsilon),
+            "weight": number(float(study.weights.each[index])),
+            "offered\nepsilon": number(study.parties[index].epsilon),
             "charged\nepsilon": rounded_up(release.epsilon),
             "at\ndelta": number(release.delta),
             "spent\nin all": "-" if release.spent is None else rounded_up(release.spent),
@@ -112,29 +115,28 @@ def print_releases(study: Study, releases: Sequence[PartyRelease], console: Cons
     """The outcome of a session for one party, or for all of them."""
     from rich.markup import escape
 
+    first = releases[0]
     drop = f", up to {study.tolerate} may drop out" if study.tolerate else ""
     threshold = f"threshold {study.threshold}{drop}, protecting each {study.unit}"
-    console.print(escape(f"{study.label}: {len(study.members)} parties, {study.records} records, {threshold}"))
+    console.print(escape(f"{study.label}: {len(study.parties)} parties, {study.records} records, {threshold}"))
     if all(release.again for release in releases):
         console.print("This session was finished before: nothing new was sent or charged.")
         room = all(release.left is None or release.left >= release.epsilon for release in releases)
         needs = "" if room else ", which needs higher limits (tpmdp ledger limit)"
         console.print(f"A new one: --session {study.session + 1}{needs}.")
-    if releases[0].missing:
-        lost = [study.members[study.index(name)] for name in releases[0].missing]
-        names = ", ".join(party.name for party in lost)
-        console.print(
-            escape(f"Dropped out: {names}. Their {sum(party.records for party in lost)} records are not counted.")
-        )
+    if first.missing:
+        records = sum(study.party(name).records for name in first.missing)
+        names = ", ".join(first.missing)
+        console.print(escape(f"Dropped out: {names}. Their {records} records are not counted."))
     table = answer_table(releases, console.width)
     if table is not None:
         console.print(table)
-        if releases[0].assumes:
-            console.print(escape(f"Assumed: {releases[0].assumes}."))
+        if first.assumes:
+            console.print(escape(f"Assumed: {first.assumes}."))
     console.print()
     console.print(party_table(study, releases, console.width))
-    console.print(escape(f"Guarantee: {releases[0].guarantee}."))
-    if len(study.receivers) < len(study.members):
+    console.print(escape(f"Guarantee: {first.guarantee}."))
+    if len(study.receivers) < len(study.parties):
         only = ", ".join(study.receivers)
         learn = "learns" if len(study.receivers) == 1 else "learn"
         console.print(

@@ -1,4 +1,4 @@
-"""The study as a file: from TOML to the fields of a study, and back. Complaints name key, value, rule and remedy."""
+"""The study as a file: from TOML to the fields of a study, and back."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from datetime import datetime
 from typing import Any, Final
 
@@ -45,46 +46,46 @@ def parse_fields(document: Mapping[str, Any], kinds: Kinds) -> dict[str, Any]:
     ...               "parties": parties, "queries": [query]}, KINDS)["receivers"]
     ('bank',)
     """
-    read.check_keys("study", document, _TOP, _TOP_OPTIONAL)
+    read.check_keys("study", document, _TOP, optional=_TOP_OPTIONAL)
     entries = read.tables("parties", document["parties"])
-    members = tuple(_member(place, entry, document) for place, entry in enumerate(entries, 1))
-    names = [member.name for member in members]
+    parties = tuple(_party(place, entry, document) for place, entry in enumerate(entries, 1))
+    names = [party.name for party in parties]
     _check_names(names)
     return {
         "name": read.title("name", document["name"]),
-        "session": read.whole("session", document.get("session", 1), 1, SESSION_MAX),
-        "members": members,
-        "threshold": _threshold(document["threshold"], len(members)),
+        "session": read.whole("session", document.get("session", 1), 1, high=SESSION_MAX),
+        "parties": parties,
+        "threshold": _threshold(document["threshold"], len(parties)),
         "receivers": _receivers(document["receivers"], names),
         "queries": _queries(document, kinds),
         "unit": read.choice("unit", document.get("unit", "record"), UNITS),
         "guarantee": read.choice("guarantee", document.get("guarantee", "computational"), GUARANTEES),
         "deadline": _deadline(document.get("deadline", "10m")),
-        "weighting": _weighting(document.get("weighting"), members),
+        "weighting": _weighting(document.get("weighting"), parties),
         "spread": _spread(document.get("spread", 1.0)),
-        "tolerate": _tolerate(document, len(members)),
+        "tolerate": _tolerate(document, len(parties)),
         "patience": _patience(document),
     }
 
 
-def _weighting(value: Any, members: Sequence[Party]) -> str:
-    """How parties count; own weights where parties have some."""
-    given = [member for member in members if member.weight is not None]
+def _weighting(value: Any, parties: Sequence[Party]) -> str:
+    """How parties are weighted; by their own weights if some have one."""
+    given = [party for party in parties if party.weight is not None]
     if value is None:
         return "own" if given else "equal"
     chosen = str(read.choice("weighting", value, WEIGHTINGS))
     if chosen == "own" and not given:
         raise InputError("weighting", "own", "needs weights of the parties", "give parties weight = 0.5 or such")
     if chosen != "own" and given:
-        rule = f"does not go with weighting = {chosen}"
+        rule = f"cannot be used with weighting = {chosen}"
         raise InputError(f"weight of {given[0].name}", given[0].weight, rule, 'remove it, or write weighting = "own"')
     return chosen
 
 
 def _tolerate(document: Mapping[str, Any], parties: int) -> int:
-    """How many may drop out: beside colluders, and somebody must be left."""
+    """How many parties may drop out: besides colluders, and at least one party must be left."""
     value, threshold = document.get("tolerate", 0), _threshold(document["threshold"], parties)
-    count = read.whole("tolerate", value, 0, parties - 1)
+    count = read.whole("tolerate", value, 0, high=parties - 1)
     if count and not threshold:
         raise InputError("tolerate", count, "needs a threshold of at least 1", "set threshold, or remove it")
     if threshold + count >= parties:
@@ -101,7 +102,9 @@ def _patience(document: Mapping[str, Any]) -> float:
         rule = "must be a duration such as 30s or 5m"
         raise InputError("patience", read.written(document["patience"]), rule, 'write patience = "1m"')
     if not document.get("tolerate"):
-        raise InputError("patience", document["patience"], "needs tolerate", "say how many may drop out, or remove it")
+        raise InputError(
+            "patience", document["patience"], "needs tolerate", "say how many parties may drop out, or remove it"
+        )
     return float(int(match[1]) * _SECONDS[match[2]])
 
 
@@ -129,7 +132,7 @@ def _threshold(value: Any, parties: int) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and value >= parties:
         rule = f"must be less than the number of parties ({parties})"
         raise InputError("threshold", value, rule, "add parties or lower it")
-    return read.whole("threshold", value, 0, parties - 1)
+    return read.whole("threshold", value, 0, high=parties - 1)
 
 
 def _queries(document: Mapping[str, Any], kinds: Kinds) -> tuple[Any, ...]:
@@ -146,11 +149,11 @@ def _queries(document: Mapping[str, Any], kinds: Kinds) -> tuple[Any, ...]:
     return queries
 
 
-def _member(place: int, entry: dict[str, Any], document: Mapping[str, Any]) -> Party:
+def _party(place: int, entry: dict[str, Any], document: Mapping[str, Any]) -> Party:
     optional = ("epsilon", "delta", "public_key", "address", "weight")
-    read.check_keys(f"party {place}", entry, ("name", "records"), optional)
+    read.check_keys(f"party {place}", entry, ("name", "records"), optional=optional)
     name = check_name("name of a party", entry["name"])
-    records = read.whole(f"records of {name}", entry["records"], 0, RECORDS_MAX)
+    records = read.whole(f"records of {name}", entry["records"], 0, high=RECORDS_MAX)
     fallback = {"epsilon": math.inf, "delta": 0.5} if records == 0 else {}  # no data, nothing to protect
     budget = {}
     for field in ("epsilon", "delta"):
@@ -164,7 +167,9 @@ def _member(place: int, entry: dict[str, Any], document: Mapping[str, Any]) -> P
     if address is not None:
         parse_address(f"address of {name}", address)
     weight = None if "weight" not in entry else read.number(f"weight of {name}", entry["weight"])
-    return Party(name, budget["epsilon"], budget["delta"], records, public_key=public, address=address, weight=weight)
+    return Party(
+        name, budget["epsilon"], budget["delta"], records=records, public_key=public, address=address, weight=weight
+    )
 
 
 def parse_address(field: str, value: Any) -> tuple[str, int]:
@@ -215,7 +220,7 @@ def parse_deadline(text: str) -> float | datetime:
 # Writing --------------------------------------------------------------------------------------------------------------
 
 
-def to_toml(top: Mapping[str, Any], members: Sequence[Party], queries: Sequence[Mapping[str, Any]]) -> str:
+def to_toml(top: Mapping[str, Any], parties: Sequence[Party], queries: Sequence[Mapping[str, Any]]) -> str:
     """The text of a study file.
 
     >>> print(to_toml({"name": "demo"}, [], [{"name": "old", "by": {"sex": (0.0, 1.0)}}]))
@@ -227,9 +232,10 @@ def to_toml(top: Mapping[str, Any], members: Sequence[Party], queries: Sequence[
     <BLANKLINE>
     """
     lines = [f"{key} = {_toml(value)}" for key, value in top.items()]
-    for member in members:
-        fields = {key: value for key, value in vars(member).items() if value is not None}
-        lines += ["", "[[parties]]", *(f"{key} = {_toml(value)}" for key, value in fields.items())]
+    for party in parties:
+        keys = {field.name: getattr(party, field.name) for field in fields(party)}
+        lines += ["", "[[parties]]"]
+        lines += [f"{key} = {_toml(value)}" for key, value in keys.items() if value is not None]
     for query in queries:
         lines += ["", "[[queries]]", *(f"{key} = {_toml(value)}" for key, value in query.items())]
     return "\n".join(lines) + "\n"
@@ -241,13 +247,10 @@ def _toml(value: Any) -> str:
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, Mapping):
-        return (
-            "{ "
-            + ", ".join(f"{json.dumps(key, ensure_ascii=False)} = {_toml(each)}" for key, each in value.items())
-            + " }"
-        )
+        pairs = [f"{json.dumps(key, ensure_ascii=False)} = {_toml(each)}" for key, each in value.items()]
+        return "{ " + ", ".join(pairs) + " }"
     if isinstance(value, tuple) and value and isinstance(value[0], Range):
-        return _toml({one.column: (one.low, one.high) for one in value})
+        return _toml({each.column: (each.low, each.high) for each in value})
     if isinstance(value, tuple | list):
         return "[" + ", ".join(map(_toml, value)) + "]"
     if isinstance(value, bool):
@@ -256,7 +259,7 @@ def _toml(value: Any) -> str:
 
 
 def exact_settings(value: Any) -> Any:
-    """Settings as values for canonical JSON: floats in hexadecimal.
+    """Settings as values for canonical JSON, with floats in hexadecimal.
 
     >>> exact_settings({"edges": (0.0, 1.0), "name": "ages"})
     {'edges': ['0x0.0p+0', '0x1.0000000000000p+0'], 'name': 'ages'}

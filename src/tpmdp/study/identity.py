@@ -1,4 +1,4 @@
-"""Who a party is: its name, its Ed25519 key file and the public key the study lists."""
+"""The identity of a party: its name, its Ed25519 key file and the public key in the study."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
 def check_name(field: str, name: object) -> str:
-    """A party's name as it may become part of a file name.
+    """A party's name; it must be safe as part of a file name.
 
     >>> check_name("party", "bank_1")
     'bank_1'
@@ -35,7 +35,7 @@ def check_name(field: str, name: object) -> str:
     tpmdp.errors.InputError: party = ../x must be letters, digits, _ . - and start with a letter or digit: rename it
     """
     if isinstance(name, str) and name.casefold() in RESERVED_NAMES:
-        raise InputError(field, name, "has a meaning of its own", "choose another name")
+        raise InputError(field, name, "has a special meaning", "choose another name")
     if not isinstance(name, str) or not NAME.fullmatch(name) or name.endswith("."):
         rule = "must be letters, digits, _ . - and start with a letter or digit"
         raise InputError(field, name, rule, "rename it")
@@ -43,7 +43,7 @@ def check_name(field: str, name: object) -> str:
 
 
 def public_text(identity: Ed25519PrivateKey) -> str:
-    """The public key as a study lists it.
+    """The public key as text for the study file.
 
     >>> public_text(Ed25519PrivateKey.generate())[:8]
     'ed25519:'
@@ -52,7 +52,7 @@ def public_text(identity: Ed25519PrivateKey) -> str:
 
 
 def public_key_text(raw: bytes) -> str:
-    """The text of a public key's 32 bytes.
+    """A public key of 32 bytes as text.
 
     >>> parse_public("public_key", public_key_text(bytes(32))) == bytes(32)
     True
@@ -61,7 +61,7 @@ def public_key_text(raw: bytes) -> str:
 
 
 def parse_public(field: str, text: object) -> bytes:
-    """The 32 bytes of a public key in a study.
+    """The 32 bytes of a public key from its text.
 
     >>> key = Ed25519PrivateKey.generate()
     >>> parse_public("public_key", public_text(key)) == key.public_key().public_bytes_raw()
@@ -79,7 +79,7 @@ def parse_public(field: str, text: object) -> bytes:
 
 
 def write_key(path: Path, identity: Ed25519PrivateKey) -> None:
-    """Write a new key file that only its owner can read; never replaces one."""
+    """Write a new key file that only its owner can read; an existing file is never replaced."""
     check_output(path)
     pem = identity.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
@@ -87,7 +87,7 @@ def write_key(path: Path, identity: Ed25519PrivateKey) -> None:
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        raise FileError(path, "exists already", "choose another name; a lost key cannot be made again") from None
+        raise FileError(path, "exists already", "choose another name; a lost key cannot be restored") from None
     except OSError as error:
         raise FileError(path, f"cannot be written ({error.strerror or error})", "check the folder") from None
     try:
@@ -101,7 +101,7 @@ def write_key(path: Path, identity: Ed25519PrivateKey) -> None:
 
 
 def read_key(path: Path) -> Ed25519PrivateKey:
-    """Read a key file; one that others can read is refused.
+    """Read a key file; a file that others can read is refused.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -1,10 +1,10 @@
-"""One party among many: `join` takes part in a study through a relay, and resumes what was begun."""
+"""One party among many: `join` takes part in a study, and resumes what was begun."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -23,15 +23,30 @@ from tpmdp.errors import DeadlineError, InputError, shown
 from tpmdp.ledger import Ledger, LedgerError
 from tpmdp.ledger.session_store import LedgerSecrets
 from tpmdp.protocol.masks import from_words
-from tpmdp.protocol.party import PartySession
+from tpmdp.protocol.party import PartySession, check_identity
 from tpmdp.protocol.terms import Terms
+from tpmdp.queries.computation import SharedFunction
+from tpmdp.queries.share_query import ShareQuery
 from tpmdp.spec import Party
+from tpmdp.study.contribution import Contribution, contribute
 from tpmdp.study.file import parse_address
 from tpmdp.study.model import Study
-from tpmdp.study.release import PartyRelease, check_same, encode, prepare, release_of_plain, settle, with_ledger
+from tpmdp.study.release import PartyRelease
+from tpmdp.study.session import RELEASE, check_same, party_release, reserve, settle
 
 _RESEND_S: Final = 30.0
-_OPENING: Final = "opening"  # kept in the ledger before any share of a result leaves
+_OPENING: Final = "opening"  # stored in the ledger before any share of a result leaves
+
+
+def check_in(
+    study: Study, name: str, identity: Ed25519PrivateKey, *, table: Table, terms: Terms | None = None
+) -> Contribution:
+    """The party's contribution, if it may sign the terms and has a fitting key and data; nothing is charged."""
+    study.check_custom()
+    agreed = study.terms() if terms is None else terms
+    study.check_terms(agreed)
+    check_identity(agreed, study.index(name), identity)
+    return contribute(study, agreed, name, table=table)
 
 
 def join(
@@ -49,167 +64,249 @@ def join(
     listen: str | None = None,
     on_step: Callable[[str], None] = lambda _: None,
 ) -> PartyRelease:
-    """Take part in a study as one party, through a relay; resumes a session that was begun.
+    """Take part in a study as one party; resumes a session that was begun.
 
-    A query that is no sum needs no relay: parties then connect to the addresses that the study gives. `listen` is where
-    to wait for the others if that is not the party's own address, as behind a router; `on_step` hears what is done.
+    Sums go through a relay. A non-additive query needs none: parties then connect to the addresses that the study
+    gives. `listen` is the address to wait at if that is not the party's own address, as behind a router; `on_step` is
+    called with each step.
 
-    Raises DeadlineError, which names who was missing, when the study's deadline passes.
+    Raises DeadlineError, which names the missing parties, when the study's deadline passes.
     """
+    return take_part(
+        check_in(study, name, identity, table=table, terms=terms),
+        identity,
+        ledger,
+        relay=relay,
+        certificate_authority=certificate_authority,
+        watch=watch,
+        on_trouble=on_trouble,
+        listen=listen,
+        on_step=on_step,
+    )
+
+
+def take_part(
+    contribution: Contribution,
+    identity: Ed25519PrivateKey,
+    ledger: Ledger,
+    *,
+    relay: str | None,
+    certificate_authority: Path | None = None,
+    watch: Watch = lambda *_: None,
+    on_trouble: Callable[[str], None] = lambda _: None,
+    listen: str | None = None,
+    on_step: Callable[[str], None] = lambda _: None,
+) -> PartyRelease:
+    """`join` with a contribution that has been checked."""
+    study = contribution.study
     deadline = now_s() + study.seconds_left()
-    agreed = study.terms() if terms is None else terms
-    if study.joint is None and relay is None:
-        raise InputError("--relay", "(none)", "is missing for a study of sums", "give the address of the relay")
-    seat = _Seat(study, agreed, name, identity, table, ledger, relay or "", certificate_authority)
-    if seat.is_settled:
-        return seat.tell_again()
+    computation = study.computation
+    joined: _Joined
+    if isinstance(computation, SharedFunction):
+        joined = _SharesJoined(contribution, identity, ledger, query=computation.query, listen=listen, on_step=on_step)
+    elif relay is None:
+        raise InputError("relay", "(none)", "is missing for a study of sums", "give the address of the relay")
+    else:
+        address = _Relay(relay, certificate_authority)
+        joined = _RelayJoined(contribution, identity, ledger, relay=address, watch=watch, on_trouble=on_trouble)
+    if joined.is_settled:
+        return joined.repeat()
     if deadline <= now_s():
         raise DeadlineError("the deadline of the study has passed: join with a later one")
     try:
-        if study.joint is not None:
-            return seat.compute_on_shares(deadline, listen, on_step)
-        return seat.take_part(deadline, watch, on_trouble)
+        return joined.compute(deadline)
     except LedgerError:
-        if seat.is_settled:  # another process of this party was faster
-            return seat.tell_again()
+        if joined.is_settled:  # another process of this party was faster
+            return joined.repeat()
         raise
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class _Seat:
-    """A party's place in a session."""
+class _Joined:
+    """A party in a session, however its queries are computed."""
 
-    study: Study
-    terms: Terms
-    name: str
+    contribution: Contribution
     identity: Ed25519PrivateKey
-    table: Table
     ledger: Ledger
-    relay: str
-    certificate_authority: Path | None
+
+    @property
+    def study(self) -> Study:
+        return self.contribution.study
+
+    @property
+    def terms(self) -> Terms:
+        return self.contribution.terms
+
+    @property
+    def index(self) -> int:
+        return self.contribution.index
 
     @property
     def is_settled(self) -> bool:
         return self.ledger.status(self.terms.session) == "settled"
 
-    def mailbox(self, deadline: float, on_trouble: Callable[[str], None] = lambda _: None) -> Mailbox:
-        index = self.study.index(self.name)
-        return Mailbox(self.relay, self.terms, index, self.identity, deadline, self.certificate_authority, on_trouble)
+    def compute(self, deadline: float) -> PartyRelease:
+        """Run or resume the session."""
+        raise NotImplementedError
 
-    def take_part(self, deadline: float, watch: Watch, on_trouble: Callable[[str], None]) -> PartyRelease:
-        study, terms, ledger = self.study, self.terms, self.ledger
+    def repeat(self) -> PartyRelease:
+        """What a finished session gave."""
+        stored = self.ledger.kept(self.terms.session)
+        check_same(self.contribution, stored)
+        return PartyRelease.of_plain(json.loads(stored[RELEASE])).with_ledger(self.ledger, again=True)
+
+
+@dataclass(frozen=True)
+class _Relay:
+    url: str
+    certificate_authority: Path | None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _RelayJoined(_Joined):
+    """Sums: masked vectors through a relay."""
+
+    relay: _Relay
+    watch: Watch
+    on_trouble: Callable[[str], None]
+
+    def _mailbox(self, deadline: float, on_trouble: Callable[[str], None] = lambda _: None) -> Mailbox:
+        return Mailbox(
+            self.relay.url,
+            self.terms,
+            self.index,
+            identity=self.identity,
+            deadline=deadline,
+            certificate_authority=self.relay.certificate_authority,
+            on_trouble=on_trouble,
+        )
+
+    def compute(self, deadline: float) -> PartyRelease:
+        terms, ledger = self.terms, self.ledger
         secrets = LedgerSecrets(ledger, terms.session)
-        with self.mailbox(deadline, on_trouble) as mailbox:
+        with self._mailbox(deadline, self.on_trouble) as mailbox:
             mailbox.connect()  # a relay that cannot be used must not cost anything
-            prepared = prepare(study, terms, self.name, self.table, ledger)
+            vector = reserve(self.contribution, ledger)
 
             def make() -> PartySession:
                 attempt = secrets.last_attempt()
-                return PartySession(terms, prepared.index, self.identity, prepared.vector, secrets, attempt)
+                return PartySession(terms, self.index, self.identity, vector=vector, secrets=secrets, attempt=attempt)
 
             try:
-                party, left = drive(make, mailbox, deadline, secrets.failed_attempt(), watch, study.patience)
+                failed, patience = secrets.failed_attempt(), self.study.patience
+                party, left = drive(make, mailbox, deadline, failed=failed, watch=self.watch, patience_s=patience)
             except DeadlineError as error:
                 secrets.note_failure(getattr(error, "attempt", secrets.last_attempt()))
                 raise
-            # Settled first: whatever happens to us now, a later call finds what the others are still to get.
-            sent = mailbox.bytes_sent + sum(map(len, left))
-            lost = frozenset(range(terms.count)) - party.members
-            told = settle(study, terms, party.index, party.result, party.attempt, sent, ledger, left, missing=lost)
-            return replace(told, note=_send(mailbox, left))
+            # Settled first: whatever happens to this process now, a later call finds what the others still need.
+            release = party_release(
+                self.contribution,
+                party.result,
+                sent=mailbox.bytes_sent + sum(map(len, left)),
+                attempt=party.attempt,
+                missing=frozenset(range(terms.count)) - party.members,
+            )
+            release = settle(self.contribution, release, ledger, outbox=left)
+            return replace(release, note=_send(mailbox, left))
 
-    def compute_on_shares(self, deadline: float, listen: str | None, on_step: Callable[[str], None]) -> PartyRelease:
-        """A query that is no sum: no messages of ours, but a computation on shares among all parties.
+    def repeat(self) -> PartyRelease:
+        """The lead receiver sends the others their answers again: they may have been lost."""
+        release = super().repeat()
+        stored = self.ledger.kept(self.terms.session)
+        if "outbox" not in stored:
+            return release
+        messages = [data for _, data in frames(stored["outbox"])]
+        with self._mailbox(now_s() + _RESEND_S) as mailbox:
+            return replace(release, note=_send(mailbox, messages))
 
-        Run again it is the same until its result is opened, and never afterwards: a party that changes its input would
-        see two results with the same noise. docs/theory.md, "Functions on shares".
-        """
-        study, terms, ledger = self.study, self.terms, self.ledger
-        index = study.index(self.name)
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _SharesJoined(_Joined):
+    """A non-additive query: no messages of the protocol, but a computation on shares among all parties.
+
+    It can be run again until its result is opened, and never afterwards: a party that changes its input would see two
+    results with the same noise. docs/theory.md, "Functions on shares".
+    """
+
+    query: ShareQuery
+    listen: str | None
+    on_step: Callable[[str], None]
+
+    def compute(self, deadline: float) -> PartyRelease:
+        terms, ledger = self.terms, self.ledger
         if _OPENING in ledger.kept_names(terms.session):
             return self._opened_before()
-        addresses = [_address_of(member) for member in study.members]
-        bind = None if listen is None else parse_address("--listen", listen)
+        addresses = [_address_of(party) for party in self.study.parties]
+        bind = None if self.listen is None else parse_address("listen", self.listen)
         job = self._job()
-        told: list[PartyRelease] = []
+        releases: list[PartyRelease] = []
 
         def give() -> tuple[IntArray, IntArray]:
-            on_step("connect and compute")
-            job.check_values(index, encode(study, terms, self.name, self.table))
-            prepared = prepare(study, terms, self.name, self.table, ledger)
-            return prepared.values, from_words(prepared.vector, terms.grid.word)
+            self.on_step("connect and compute")
+            job.check_values(self.index, self.contribution.encoded)
+            vector = reserve(self.contribution, ledger)
+            return self.contribution.encoded, from_words(vector, terms.grid.word)
 
         def opening() -> None:
-            on_step("open the result")
+            self.on_step("open the result")
             self._note_opening()
 
-        def keep(result: IntArray | None, sent: int) -> None:
-            told.append(settle(study, terms, index, result, 1, sent, ledger, [], guarantee_of(job)))
+        def on_result(result: IntArray | None, sent: int) -> None:
+            release = party_release(self.contribution, result, sent=sent, guarantee=guarantee_of(job))
+            releases.append(settle(self.contribution, release, ledger))
 
         run_in_process(
             job,
-            index,
+            self.index,
             self.identity,
-            addresses,
-            give,
-            deadline,
+            addresses=addresses,
+            give=give,
+            deadline=deadline,
             on_opening=opening,
-            on_result=keep,
+            on_result=on_result,
             bind=bind,
         )
-        return told[0]
+        return releases[0]
 
     def _job(self) -> MpycJob:
-        joint, parties = self.study.joint, self.study.party_records
-        assert joint is not None
-        parameters = joint.parameters(parties, self.terms.grid)
-        return MpycJob.of(self.terms, joint.function, parameters, joint.sizes(parties))
+        parties = self.study.party_records
+        parameters = self.query.parameters(parties, self.terms.grid)
+        return MpycJob.of(self.terms, self.query.function, parameters, sizes=self.query.sizes(parties))
 
     def _note_opening(self) -> None:
-        """For ever, and for one process of this party only."""
+        """Permanently, and for one process of this party only."""
         ours = os.urandom(16)
         if self.ledger.keep(self.terms.session, _OPENING, ours) != ours:
             raise self._opened_error()
 
     def _opened_error(self) -> LedgerError:
-        problem = "was opened before and did not get here; with the same noise it must not be opened again"
+        problem = "was opened before and did not arrive; with the same noise it must not be opened again"
         remedy = f"set session = {self.study.session + 1} for a new session, which is charged anew"
         return LedgerError(f"the result of {shown(self.study.label)}", problem, remedy)
 
     def _opened_before(self) -> PartyRelease:
         """A receiver has lost the result; any other party has nothing more to get, and sends nothing more."""
-        study, terms, index = self.study, self.terms, self.study.index(self.name)
-        encoded = encode(study, terms, self.name, self.table)
-        check_same(study, terms, encoded, self.ledger.kept(terms.session))
-        if terms.spec.receivers[index]:
+        check_same(self.contribution, self.ledger.kept(self.terms.session))
+        if self.contribution.is_receiver:
             raise self._opened_error()
-        told = settle(study, terms, index, None, 1, 0, self.ledger, [], guarantee_of(self._job()))
-        return replace(told, note="cut off before a receiver confirmed the result; this party has nothing more to do")
-
-    def tell_again(self) -> PartyRelease:
-        """What a finished session gave. The lead receiver sends the others theirs again: they may have been lost."""
-        kept = self.ledger.kept(self.terms.session)
-        check_same(self.study, self.terms, encode(self.study, self.terms, self.name, self.table), kept)
-        told = with_ledger(release_of_plain(json.loads(kept["told"])), self.ledger, again=True)
-        if "outbox" in kept:
-            messages = [data for _, data in frames(kept["outbox"])]
-            with self.mailbox(now_s() + _RESEND_S) as mailbox:
-                told = replace(told, note=_send(mailbox, messages))
-        return told
+        release = party_release(self.contribution, None, sent=0, guarantee=guarantee_of(self._job()))
+        release = settle(self.contribution, release, self.ledger)
+        note = "cut off before a receiver confirmed the result; this party has nothing more to do"
+        return replace(release, note=note)
 
 
-def _address_of(member: Party) -> tuple[str, int]:
-    if member.address is None:
-        rule = "is missing: parties of a query that is no sum connect to each other"
-        raise InputError(f"address of {member.name}", "(none)", rule, 'add address = "host:port" to the study')
-    return parse_address(f"address of {member.name}", member.address)
+def _address_of(party: Party) -> tuple[str, int]:
+    if party.address is None:
+        rule = "is missing: parties of a non-additive query connect to each other"
+        raise InputError(f"address of {party.name}", "(none)", rule, 'add address = "host:port" to the study')
+    return parse_address(f"address of {party.name}", party.address)
 
 
-def _send(mailbox: Mailbox, messages: list[bytes]) -> str:
-    """Send the answers of a session that is settled; what to do if that fails, or nothing."""
+def _send(mailbox: Mailbox, messages: Sequence[bytes]) -> str:
+    """Send the answers of a settled session; returns what to do if that fails, or nothing."""
     while True:
         try:
-            mailbox.post(messages)
+            mailbox.post(list(messages))
             return ""
         except RelayChangedError:
             continue

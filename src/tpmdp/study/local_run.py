@@ -24,9 +24,11 @@ from tpmdp._util.process import ChildProcess, Report, end_all
 from tpmdp.data.source import find_source, read_table
 from tpmdp.engines.relay.engine import relay_process
 from tpmdp.errors import DeadlineError, FileError, InputError, TpmdpError, shown
+from tpmdp.study.contribution import contribute
 from tpmdp.study.identity import read_key, write_key
 from tpmdp.study.model import Study
-from tpmdp.study.release import PartyRelease, check_room, encode, open_or_create_ledger, release_of_plain
+from tpmdp.study.release import PartyRelease
+from tpmdp.study.session import check_room, open_or_create_ledger
 
 _GRACE_S: Final = 30.0  # past the deadline, for processes to start and stop on a busy machine
 _HOST: Final = "127.0.0.1"
@@ -54,7 +56,7 @@ class _PartyProcess:
         if report is None:
             self.code = self.child.wait(0)
         elif "outcome" in report:
-            self.outcome = release_of_plain(report["outcome"])
+            self.outcome = PartyRelease.of_plain(report["outcome"])
             self.step, self.sent, self.waiting_for = "done", self.outcome.bytes_sent, []
         elif "step" in report:
             self.step, self.sent, self.waiting_for = report["step"], report["sent"], report["waiting_for"]
@@ -89,9 +91,9 @@ def run_study(
     `queries` is the file of custom queries, if the study has any. `warn` is called with a party and a query for which
     none of the party's records counts.
     """
-    files = {member.name: find_source(data_folder, member.name) for member in study.members if member.records}
+    files = {member.name: find_source(data_folder, member.name) for member in study.parties if member.records}
     _make_folder(state)
-    keyed = _with_keys(study if study.joint is None else _on_loopback(study), state)
+    keyed = _with_keys(study if study.computation.uses_relay else _on_loopback(study), state)
     _check_all(keyed, files, state, warn=warn)
     study_file = state / "study.toml"
     with replacing(study_file) as temporary:
@@ -100,11 +102,11 @@ def run_study(
         raise DeadlineError("the deadline of the study has passed: give a later one with --deadline")
     limit = time.monotonic() + study.seconds_left() + _GRACE_S
     with ExitStack() as stack:
-        url = stack.enter_context(relay_process(state / "relay.sqlite")) if study.joint is None else ""
+        url = stack.enter_context(relay_process(state / "relay.sqlite")) if study.computation.uses_relay else ""
         children: list[ChildProcess] = []
         stack.callback(end_all, children)
         parties = []
-        for member in study.members:
+        for member in study.parties:
             command = _join_command(study_file, member.name, state, data=files.get(member.name), url=url)
             command += ["--queries", str(queries)] if queries is not None else []
             children.append(ChildProcess("-m", "tpmdp", *command, "--end-with-stdin", reads_stderr=True))
@@ -115,15 +117,13 @@ def run_study(
 
 def _check_all(study: Study, files: dict[str, Path], state: Path, warn: Callable[[str, str], None]) -> None:
     """Check every party's data and ledger before any is charged: a party that refuses later would cost the others."""
-    study.check_own()
+    study.check_custom()
     terms = study.terms()
-    for index, member in enumerate(study.members):
-        terms.check(index)
-        if member.records:
-            table = read_table(files[member.name], study.columns_of(member.name))
-            encode(study, terms, member.name, table=table)
-            for query in study.uncounted(member.name, table):
-                warn(member.name, query)
+    for index, member in enumerate(study.parties):
+        columns = study.columns_of(member.name)
+        table = read_table(files[member.name], columns) if member.records else {}
+        for query in contribute(study, terms, member.name, table).uncounted:
+            warn(member.name, query)
         path = state / f"{member.name}.ledger"
         if path.exists():
             with open_or_create_ledger(path, study, member.name) as ledger:
@@ -133,12 +133,12 @@ def _check_all(study: Study, files: dict[str, Path], state: Path, warn: Callable
 def _on_loopback(study: Study) -> Study:
     """The study with free addresses on this machine, for parties that connect to each other."""
     with ExitStack() as held:  # all open at once, so that no port is given twice
-        sockets = [held.enter_context(socket.socket()) for _ in study.members]
+        sockets = [held.enter_context(socket.socket()) for _ in study.parties]
         for bound in sockets:
             bound.bind((_HOST, 0))
         addresses = [f"{_HOST}:{bound.getsockname()[1]}" for bound in sockets]
-    placed = zip(study.members, addresses, strict=True)
-    return replace(study, members=tuple(replace(member, address=address) for member, address in placed))
+    placed = zip(study.parties, addresses, strict=True)
+    return replace(study, parties=tuple(replace(member, address=address) for member, address in placed))
 
 
 def _make_folder(state: Path) -> None:
@@ -151,7 +151,7 @@ def _make_folder(state: Path) -> None:
 def _with_keys(study: Study, state: Path) -> Study:
     """The study with the keys in the state folder; missing keys are created."""
     keys = {}
-    for member in study.members:
+    for member in study.parties:
         path = state / f"{member.name}.key"
         if not path.exists():
             if member.public_key is not None:
@@ -209,7 +209,7 @@ def _answered(parties: list[_PartyProcess]) -> bool:
 
 def _check(parties: list[_PartyProcess], study: Study) -> None:
     """Raise the error of a party that failed and may not drop out: waiting for it has no point."""
-    lead = next(member.name for member in study.members if member.name in study.receivers)
+    lead = next(member.name for member in study.parties if member.name in study.receivers)
     failed = [party for party in parties if party.failed]
     may_drop = [party for party in failed if party.name != lead]
     dropped = may_drop if len(may_drop) <= study.tolerate else []

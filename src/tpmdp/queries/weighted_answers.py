@@ -1,9 +1,9 @@
-"""Answers from weighted sums: the noise, what the weights do if the data are unrelated to them, and the worst they do.
+"""Answers from weighted sums: the noise, the effect of weights unrelated to the data, and their worst effect.
 
-A weighted sum, scaled back, errs by the noise and by a vector b: that of the records by which each party counts too
-much or too little. No direction of b has a standard deviation above spread/2 times the imbalance of the weights, if
-those have nothing to do with the data; and b is never longer than spread times the weight misplaced. So a query's own
-error bars, made for errors of one size in all directions, hold for both: docs/theory.md, "Weights".
+A weighted sum, scaled back, errs by the noise and by a vector b, the sum over the records by which each party counts
+too much or too little. If weights have nothing to do with the data, no direction of b has a standard deviation above
+spread/2 times the imbalance of the weights; in any case b is at most as long as spread times the weight misplaced. The
+query's own error bars, which assume errors of one size in all directions, cover both: docs/theory.md, "Weights".
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from typing import Final
 
 from tpmdp._util.arrays import FloatArray
 from tpmdp.planning.weights import Weights
-from tpmdp.queries.base import Z_95, Answer, Query
+from tpmdp.queries.answer import Z_95, Answer
+from tpmdp.queries.base import Query
 
 _ENDLESS: Final = (-math.inf, math.inf)
 
 
 def assumption(queries: Sequence[Query], weights: Weights, share: float = 1.0) -> str:
-    """What answers from weighted sums rest on, in words.
+    """What answers from weighted sums assume, in words.
 
     >>> import numpy as np
     >>> assumption([], Weights(np.array([1.0, 0.5]), np.ones(2), 1.0, 0.5))
@@ -34,16 +35,17 @@ def assumption(queries: Sequence[Query], weights: Weights, share: float = 1.0) -
 
 
 def weighted_answers(
-    query: Query, total: FloatArray, records: int, noise: float, weights: Weights, share: float = 1.0
+    query: Query, total: FloatArray, records: int, *, noise: float, weights: Weights, share: float = 1.0
 ) -> list[Answer]:
-    """From the weighted sum scaled back, which has this standard error of noise in each entry.
+    """The answers from a weighted sum scaled back, which has this standard error of noise in each entry.
 
-    `share` is how much parties' averages vary, of the most they could.
+    `share` is how much the averages of parties vary, as a share of the most they could.
 
     >>> import numpy as np
     >>> from tpmdp.queries.count import Count
     >>> half = Weights(np.array([1.0, 0.5]), np.array([10.0, 10.0]), 1.0, 0.5)
-    >>> (answer,) = weighted_answers(Count("old", "age", at_least=65.0), np.array([8.0]), 20, 1.0, half)
+    >>> old = Count("old", "age", at_least=65.0)
+    >>> (answer,) = weighted_answers(old, np.array([8.0]), 20, noise=1.0, weights=half)
     >>> round(answer.standard_error, 2), answer.noise, [round(limit, 1) for limit in answer.always]
     (2.7, 1.0, [2.7, 13.3])
     """
@@ -53,13 +55,15 @@ def weighted_answers(
     bias = query.spread * weights.misplaced
     likely = min(math.hypot(noise, share * query.spread / 2 * weights.dealt), noise + bias / Z_95)
     wider, always = query.answers(total, records, likely), query.limits(total, records, noise, bias)
-    if not len(plain) == len(wider) == len(always):  # a query of one's own, whose answers depend on the noise
-        return [_merged(one, replace(one, standard_error=math.inf, limits=_ENDLESS), _ENDLESS) for one in plain]
-    return [_merged(*one) for one in zip(plain, wider, always, strict=True)]
+    if not len(plain) == len(wider) == len(always):  # a custom query whose number of answers depends on the noise
+        return [
+            _merged(answer, replace(answer, standard_error=math.inf, limits=_ENDLESS), _ENDLESS) for answer in plain
+        ]
+    return [_merged(*answers) for answers in zip(plain, wider, always, strict=True)]
 
 
 def _merged(plain: Answer, wider: Answer, always: tuple[float, float]) -> Answer:
-    """The answer with the error bars that count weights; what holds always is never the narrower."""
+    """The answer with error bars that count weights; the interval that always holds is never the narrower."""
     low, high = wider.interval
     return replace(
         plain,

@@ -1,8 +1,8 @@
 """The Functional Mechanism (Zhang et al. 2012): minimise a quadratic loss whose coefficients are noisy.
 
 Noise can make the quadratic form indefinite or nearly singular. Then it is regularised (one standard error on the
-diagonal; Zhang et al. take four, of Laplace noise) and directions that still have no clear positive curvature are cut
-off; intervals are not given for such an answer.
+diagonal; Zhang et al. take four, of Laplace noise), and directions that still have no clear positive curvature are cut
+off. Such an answer has no interval.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TRIMMED: Final = "regularised and trimmed: the noise made the form indefinite; n
 
 @dataclass(frozen=True, eq=False)
 class Minimum:
-    """The coefficients, and what had to be done to the form to get them."""
+    """The coefficients, and a note if the form had to be repaired to get them."""
 
     coefficients: FloatArray
     note: str

@@ -1,0 +1,109 @@
+"""What one party puts into a session: read, checked and encoded once, then handed on as a frozen value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tpmdp._util.arrays import IntArray
+from tpmdp.data.table import Column, ColumnKind, Table, Text
+from tpmdp.errors import InputError
+from tpmdp.protocol.terms import Terms
+from tpmdp.study.model import Study
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Contribution:
+    """A party's data as whole numbers, under terms that are about the study and keep the party's budget.
+
+    For sums, `encoded` is the party's statistic on the grid; for a function on shares, its input. `uncounted` are the
+    queries for which none of the party's records counts: perhaps a category or a condition is misspelt.
+    """
+
+    study: Study
+    terms: Terms
+    party: str
+    encoded: IntArray
+    uncounted: tuple[str, ...] = ()
+
+    @property
+    def index(self) -> int:
+        """The position of the party in the study."""
+        return self.study.index(self.party)
+
+    @property
+    def under_noise(self) -> IntArray:
+        """The part of the data that is added to the party's noise before anything is sent."""
+        return self.study.computation.under_noise(self.encoded, self.terms.grid.dimension)
+
+    @property
+    def is_receiver(self) -> bool:
+        """Whether the party learns the answer."""
+        return bool(self.terms.spec.receivers[self.index])
+
+
+def contribute(study: Study, terms: Terms, name: str, table: Table) -> Contribution:
+    """Check terms and data of a party, and encode the data; nothing is charged or written.
+
+    The terms may come from anybody: they must be about this study, and keep this party's budget.
+    """
+    index = study.index(name)
+    study.check_terms(terms)
+    terms.check(index)
+    columns = checked_table(study, name, table)
+    encoded = study.computation.encode(
+        study.parties[index],
+        columns,
+        terms.grid,
+        bound=float(terms.bounds[index]),
+        weight=float(study.weights.each[index]),
+    )
+    encoded.flags.writeable = False
+    uncounted = [query.name for query in study.computation.sums if columns and query.has_nothing(columns)]
+    return Contribution(study, terms, name, encoded=encoded, uncounted=tuple(uncounted))
+
+
+def checked_table(study: Study, name: str, table: Table) -> Table:
+    """A party's columns as the queries' proofs need them; refuses another number of records than the study states."""
+    records = study.party(name).records
+    if not records:
+        return {}
+    columns = study.columns_of(name).items()
+    return {column: _check_column(name, column, kind, table=table, records=records) for column, kind in columns}
+
+
+def _check_column(name: str, column: str, kind: ColumnKind, *, table: Table, records: int) -> Column:
+    """One finite double or text per record. Values are private, so errors do not show them."""
+    if column not in table:
+        raise InputError(f"data of {name}", ", ".join(table), f"has no column {column}", "add it")
+    if kind == "text":
+        return _check_text(name, column, table[column], records=records)
+    values = np.asarray(table[column])
+    if values.ndim != 1 or values.dtype.kind not in "fiub":
+        rule = "must be one number per record"
+        raise InputError(f"column {column} of {name}", f"{values.dtype}{values.shape}", rule, "give a flat array")
+    _check_length(name, len(values), records)
+    numbers = values.astype(np.float64)
+    if not np.isfinite(numbers).all():
+        first = int(np.argmin(np.isfinite(numbers)))
+        raise InputError(f"column {column} of {name}", f"record {first + 1}", "is not a finite number", "correct it")
+    return numbers
+
+
+def _check_text(name: str, column: str, values: Any, *, records: int) -> Text:
+    if not isinstance(values, Text):
+        entries = values.tolist() if isinstance(values, np.ndarray) else values
+        if not isinstance(entries, list | tuple) or not all(isinstance(entry, str) for entry in entries):
+            rule = "must be one text per record"
+            raise InputError(f"column {column} of {name}", type(values).__name__, rule, "give a list of texts")
+        return _check_text(name, column, Text.of(entries), records=records)
+    _check_length(name, len(values), records)
+    return values
+
+
+def _check_length(name: str, length: int, records: int) -> None:
+    if length != records:
+        rule = f"must be the number the study states ({records}), which is public"
+        raise InputError(f"records of {name}", length, rule, "correct the data or the study")

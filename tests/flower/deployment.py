@@ -36,9 +36,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 Scalar = str | int | float | bool  # what Flower takes as a value of a node's or a run's configuration
 
-START_S = 60.0  # for a process to be ready
-CLI_S = 60.0  # for a command of `flwr`
-KILL_S = 15.0  # for killed processes to be gone
+START_S = 300.0  # for a process to be ready; these only end a hang
+CLI_S = 300.0  # for a command of `flwr`
+KILL_S = 60.0  # for killed processes to be gone
 TAIL_LINES = 40
 CONNECTION = "test"  # the name of the connection in the configuration of `flwr`
 BIN = Path(sys.executable).parent

@@ -118,7 +118,7 @@ def test_a_node_that_is_late_in_a_session_is_in_order_in_the_next(tmp_path: Path
         FlowerEngine()._write_session(tmp_path / name, world.terms, world.identities, vectors=world.vectors)
         grid.slow, grid.slow_pulls = {grid.ids[slow]}, 1_000_000 if hangs else 3
         task = {"name": name, "server": None, "deadline_s": 0.2 if hangs else 600.0}
-        report = _run_session(tmp_path, nodes, node_of, task)
+        report = _run_session(tmp_path, nodes, node_of, task=task)
         assert report.get("kind") == ("DeadlineError" if hangs else None), report
         if not hangs:
             assert np.fromfile(tmp_path / name / "2.sum", dtype="<i8").tolist() == world.total

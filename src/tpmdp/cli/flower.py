@@ -10,7 +10,7 @@ import click
 from tpmdp.cli.options import number
 
 _FOLDER: Final = click.Path(path_type=Path, file_okay=False)
-_FILE: Final = click.Path(path_type=Path, readable=False)  # our own reader words the errors
+_FILE: Final = click.Path(path_type=Path, readable=False)  # the reader of settings reports errors
 
 
 @click.group()
@@ -20,14 +20,14 @@ def flower() -> None:
 
 @flower.command()
 @click.argument("name")
-@click.option("--epsilon", required=True, callback=number, help="What all rounds together may cost; inf for no limit.")
-@click.option("--delta", required=True, callback=number, help="The delta at which all is added up, such as 1e-5.")
-@click.option("--rounds", required=True, type=int, help="The budget is spread evenly over so many rounds.")
-@click.option("--threshold", required=True, type=int, help="So many may collude against you, the server among them.")
-@click.option("--peers", default="peers.toml", show_default=True, help="File with everybody's public keys; or any.")
+@click.option("--epsilon", required=True, callback=number, help="Budget for all rounds together; inf for no limit.")
+@click.option("--delta", required=True, callback=number, help="The delta of the budget, such as 1e-5.")
+@click.option("--rounds", required=True, type=int, help="Number of rounds over which the budget is spread evenly.")
+@click.option("--threshold", required=True, type=int, help="How many may collude against you, the server among them.")
+@click.option("--peers", default="peers.toml", show_default=True, help="File with all public keys, or any.")
 @click.option("--folder", default=".", show_default=True, type=_FOLDER, help="Where to write NAME.toml and the rest.")
 def client(name: str, epsilon: float, delta: float, rounds: int, threshold: int, peers: str, folder: Path) -> None:
-    """Make key, ledger and settings of the client NAME, and print its line for the peers file.
+    """Write key, ledger and settings of the client NAME, and print its line for the peers file.
 
     Example: tpmdp flower client hospital --epsilon 4 --delta 1e-5 --rounds 20 --threshold 2
     """
@@ -45,7 +45,7 @@ def client(name: str, epsilon: float, delta: float, rounds: int, threshold: int,
 @flower.command()
 @click.argument("settings", type=_FILE)
 def check(settings: Path) -> None:
-    """Check a client's settings, and say what a round costs and how many are left.
+    """Check a client's settings, and print what a round costs and what is left.
 
     Example: tpmdp flower check hospital.toml
     """
@@ -72,7 +72,7 @@ def check(settings: Path) -> None:
 @flower.command()
 @click.option("--out", default="server.key", show_default=True, type=_FILE, help="Where to write the key file.")
 def server(out: Path) -> None:
-    """Make the server's key, and print its line for the peers file.
+    """Write the server's key, and print its line for the peers file.
 
     Example: tpmdp flower server >> peers.toml
     """

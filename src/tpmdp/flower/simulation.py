@@ -88,7 +88,7 @@ def _client_app(folder: Path) -> ClientApp:
         if "name" not in fields:  # the simulation starts
             return Message(record_of({"index": index}), reply_to=message)
         try:
-            reply = _advance(folder, fields, index, context)
+            reply = _advance(folder, fields, index, context=context)
         except TpmdpError as error:
             reply = {"problem": str(error)}
         return Message(record_of(reply), reply_to=message)
@@ -177,7 +177,7 @@ def _server_app(folder: Path, count: int, out: IO[bytes]) -> ServerApp:
         node_of = {int(cast(int, fields_of(reply)["index"])): node for node, reply in replies.items()}
         _write_line(out, {"ready": count})
         for line in sys.stdin.buffer:
-            _write_line(out, _run_session(folder, nodes, node_of, json.loads(line)))
+            _write_line(out, _run_session(folder, nodes, node_of, task=json.loads(line)))
 
     return app
 

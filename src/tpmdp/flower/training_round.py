@@ -58,7 +58,7 @@ class TrainingRound(SessionDriver):
 
     def __init__(self, post: Post, number: int, terms: Terms, lead: PartySession) -> None:
         places = {node: place for place, node in enumerate(post.clients.clients, start=1)}
-        super().__init__(post.nodes, terms, places, {terms.lead: lead})
+        super().__init__(post.nodes, terms, places, local={terms.lead: lead})
         self.number, self.lead = number, lead
         self._post = post
         self._model: Model | None = None

@@ -1,6 +1,6 @@
-"""What a client puts into the sum: its clipped update, times its weight, and how many examples stand behind it.
+"""What a client adds to the sum: its clipped update times its weight, and the number of its examples.
 
-With counts a client of share m (its examples over the most that count) contributes (m u, m h) with an update u of norm
+With counts, a client of share m (its examples over the most that count) contributes (m u, m h) with an update u of norm
 at most c and h just below sqrt(3) c. All such vectors lie within 2 c of each other, as all u do: the count costs
 nothing. docs/theory.md, "Model updates".
 """
@@ -24,7 +24,7 @@ _UP: Final = 1.0 + 2.0**-50
 
 
 def is_trained(array: NDArray[Any]) -> bool:
-    """Whether an array of a model is part of the update: those of floats are; counters stay as they are.
+    """Whether an array of a model is part of the update: floats are; counters stay as they are.
 
     >>> is_trained(np.zeros(2)), is_trained(np.zeros(2, dtype=int))
     (True, False)
@@ -49,15 +49,15 @@ def moved(arrays: Sequence[NDArray[Any]], update: FloatArray) -> list[NDArray[An
     [array([[2.],
            [3.]], dtype=float32), array([7])]
     """
-    found, start = [], 0
+    after, start = [], 0
     for array in arrays:
         if is_trained(array):
             part = update[start : start + array.size].reshape(array.shape)
-            found.append(np.asarray(array.astype(np.float64) + part, dtype=array.dtype))
+            after.append(np.asarray(array.astype(np.float64) + part, dtype=array.dtype))
             start += array.size
         else:
-            found.append(array)
-    return found
+            after.append(array)
+    return after
 
 
 def update_of(before: Sequence[NDArray[Any]], after: Sequence[NDArray[Any]]) -> FloatArray:
@@ -74,7 +74,7 @@ def update_of(before: Sequence[NDArray[Any]], after: Sequence[NDArray[Any]]) -> 
 
 
 def clipped(update: FloatArray, clip: float) -> FloatArray:
-    """The update, shortened to a norm that is surely at most `clip`; one that is not finite counts as none.
+    """The update, shortened to a norm of at most `clip` in spite of rounding; zero if it is not finite.
 
     >>> clipped(np.array([3.0, 4.0]), 1.0).round(6), clipped(np.array([0.3, 0.4]), 1.0)
     (array([0.6, 0.8]), array([0.3, 0.4]))
@@ -90,7 +90,7 @@ def clipped(update: FloatArray, clip: float) -> FloatArray:
 
 
 def height(clip: float) -> float:
-    """What a full share of examples counts in the last entry.
+    """The last entry of a contribution with a full share of examples.
 
     >>> height(1.0)
     1.7320508
@@ -112,7 +112,7 @@ def contribution(update: FloatArray, clip: float, weight: float, share: float | 
 
 
 def diameter(clip: float, weight: float) -> float:
-    """How far apart two contributions of a client can be, rounded up: its sensitivity.
+    """The largest distance of two contributions of a client, rounded up: its sensitivity.
 
     >>> 2.0 <= diameter(1.0, 1.0) < 2.000001
     True
@@ -130,9 +130,9 @@ def bound(clip: float, weight: float, counted: bool) -> float:
 
 
 def average(total: FloatArray, clip: float, weights: FloatArray, counted: bool) -> tuple[FloatArray, float]:
-    """The average update from the sum of contributions, and what it was divided by.
+    """The average update from the sum of contributions, and the divisor.
 
-    `weights` are those of the clients in the sum. A noisy number of examples is taken for at least one full client.
+    `weights` are those of the clients in the sum. The noisy number of examples counts as at least one full client's.
 
     >>> average(np.array([4.0]), 1.0, np.array([1.0, 1.0]), False)
     (array([2.]), 2.0)

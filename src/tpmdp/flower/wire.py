@@ -1,6 +1,6 @@
-"""What a Flower message carries of ours: one record of fixed fields; several protocol messages in one field.
+"""The content of Flower messages: one record of fixed fields, with several protocol messages in one field.
 
-Whatever comes from the other side is checked here: types, sizes, version. No pickle, no code.
+Types, sizes and version of what comes from the other side are checked here. There is no pickle and no code.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ RECORD: Final = "tpmdp"
 VERSION: Final = 1
 TEXT_MAX: Final = 1 << 24
 PACKED_MAX: Final = 64 << 20  # bytes of compressed messages, unpacked
-PLAIN_MAX: Final = 1 << 30  # of others, which take as many bytes on the wire
+PLAIN_MAX: Final = 1 << 30  # bytes of other messages, which take as many on the wire
 COUNT_MAX: Final = 400_000  # messages in one Flower message
 _SMALL: Final = 4096  # messages longer than this are mostly ciphertext, which does not compress
 _PLAIN, _PACKED = b"-", b"z"
@@ -26,7 +26,7 @@ Value = bool | int | float | str | bytes
 
 
 def pack(messages: Iterable[bytes]) -> bytes:
-    """Several protocol messages as one field; keys of many parties share most of their headers.
+    """Several protocol messages as one field, compressed if small: keys of many parties share most of their headers.
 
     >>> len(unpack(pack([bytes(200), bytes(300)])))
     2
@@ -48,12 +48,12 @@ def unpack(field: bytes) -> list[bytes]:
         ...
     tpmdp.protocol.messages.MessageError: packed messages are damaged
     """
-    found: list[bytes] = []
+    messages: list[bytes] = []
     for _, data in frames(_inflate(field, PACKED_MAX)):
-        if not OVERHEAD <= len(data) <= MESSAGE_MAX or len(found) >= COUNT_MAX:
-            raise MessageError("a message of a size that none has, or too many of them")
-        found.append(data)
-    return found
+        if not OVERHEAD <= len(data) <= MESSAGE_MAX or len(messages) >= COUNT_MAX:
+            raise MessageError("a message of an impossible size, or too many messages")
+        messages.append(data)
+    return messages
 
 
 def pack_text(text: str) -> bytes:
@@ -89,7 +89,7 @@ def _inflate(field: bytes, most: int) -> bytes:
 
 
 def record_of(fields: Mapping[str, Value]) -> RecordDict:
-    """Our record, for a Flower message.
+    """The content of a Flower message with these fields.
 
     >>> fields_of(record_of({"late": True}))["late"]
     True
@@ -98,17 +98,17 @@ def record_of(fields: Mapping[str, Value]) -> RecordDict:
 
 
 def fields_of(content: RecordDict) -> dict[str, Value]:
-    """The fields of our record in a Flower message from outside."""
+    """The fields in a Flower message from outside."""
     record = content.config_records.get(RECORD)
     if record is None:
-        raise MessageError("the message is not one of tpmdp")
+        raise MessageError("not a message of tpmdp")
     if record.get("version") != VERSION:
-        raise MessageError(f"version {record.get('version')!r} of our record, and this tpmdp speaks {VERSION}")
+        raise MessageError(f"version {record.get('version')!r} of the record, and this tpmdp reads {VERSION}")
     return {name: value for name, value in record.items() if isinstance(value, bool | int | float | str | bytes)}
 
 
 def bytes_of(fields: Mapping[str, Value], name: str) -> bytes:
-    """A field that must be bytes; empty where there is none.
+    """A field that must be bytes; empty if it is missing.
 
     >>> bytes_of({"inbox": b"1"}, "inbox"), bytes_of({}, "inbox")
     (b'1', b'')
@@ -120,7 +120,7 @@ def bytes_of(fields: Mapping[str, Value], name: str) -> bytes:
 
 
 def text_of(fields: Mapping[str, Value], name: str) -> str:
-    """A field that must be short text; empty where there is none.
+    """A field that must be short text; empty if it is missing.
 
     >>> text_of({"problem": "none"}, "problem")
     'none'

@@ -11,7 +11,7 @@ from flwr.clientapp import ClientApp
 
 from tpmdp.flower import private_mod
 
-HOLD_S: Final = 600.0
+HOLD_S: Final = 3600.0
 app = ClientApp(mods=[private_mod()])
 
 

@@ -15,7 +15,7 @@ from tpmdp.flower import PrivateStrategy
 from tpmdp.study.identity import read_key
 
 CLIP: Final = 1.0
-PATIENCE_S: Final = 150.0
+PATIENCE_S: Final = 600.0
 app = ServerApp()
 
 

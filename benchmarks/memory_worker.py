@@ -1,4 +1,4 @@
-"""The relay engine's worker, which also says how much memory its process needed from the word go (Linux)."""
+"""The relay engine's worker, which also reports how much memory its process needed once the session began (Linux)."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ def main() -> None:
     drive, write = vars(worker)["drive"], worker._write
     before = 0
 
-    def measured(*arguments: Any) -> Any:
+    def measured(*arguments: Any, **options: Any) -> Any:
         nonlocal before
         Path("/proc/self/clear_refs").write_text("5")  # forget the peak of starting up
         before = kib("VmRSS")
-        return drive(*arguments)
+        return drive(*arguments, **options)
 
-    def told(line: dict[str, object]) -> None:
+    def report(line: dict[str, object]) -> None:
         write({**line, "grown_kib": kib("VmHWM") - before} if "sent" in line else line)
 
-    vars(worker).update(drive=measured, _write=told)
+    vars(worker).update(drive=measured, _write=report)
     worker.main()
 
 

@@ -13,11 +13,14 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.cli.test_commands import tpmdp
+from tests.patience import HANG_S
 from tpmdp._util.process import python_command, python_environment
 from tpmdp.experiments import count, efficiency, regression
 from tpmdp.experiments.claims.claim import Verdict
 from tpmdp.experiments.weights_measures import WANTED
 from tpmdp.mechanisms.catalogue import MECHANISMS
+
+pytestmark = pytest.mark.process
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +29,7 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
     folder = tmp_path_factory.mktemp("experiments")
     command = python_command("-m", "tpmdp", "experiment", "all", "--quick", "--out", "results")
     done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, env=python_environment(), timeout=600, check=False
+        command, cwd=folder, capture_output=True, text=True, env=python_environment(), timeout=HANG_S, check=False
     )
     assert done.returncode == 0, done.stderr
     return folder / "results", done.stdout, done.stderr

@@ -14,6 +14,8 @@ from tests.faults.consortium import NAMES, Consortium, check_answers, ended
 from tpmdp.ledger import Ledger
 from tpmdp.protocol.masks import from_words, word_type
 
+pytestmark = pytest.mark.process
+
 STEPS = [
     "before:Ledger.reserve:1",
     "after:Ledger.reserve:1",

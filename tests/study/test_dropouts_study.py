@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from tests.patience import DEADLINE, HANG_S
 from tpmdp import Ledger, Study, join, run
 from tpmdp.engines.memory import MemoryEngine
 from tpmdp.engines.relay.engine import relay_process
@@ -107,8 +108,9 @@ def test_what_was_told_before_parties_could_drop_out_is_still_read() -> None:
     assert release_of_plain(told).missing == ()
 
 
+@pytest.mark.process
 def test_a_study_over_the_relay_goes_on_without_a_party_that_never_comes(tmp_path: Path) -> None:
-    study = Study.parse(document(patience="1s", deadline="60s"))
+    study = Study.parse(document(patience="10s", deadline=DEADLINE))
     identities = {name: Ed25519PrivateKey.generate() for name in NAMES}
     study = study.with_keys({name: one.public_key().public_bytes_raw() for name, one in identities.items()})
     data, told, failed = tables(), {}, {}
@@ -125,7 +127,7 @@ def test_a_study_over_the_relay_goes_on_without_a_party_that_never_comes(tmp_pat
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(120)
+            thread.join(HANG_S)
     assert not failed
     assert sorted(told) == ["east", "north", "office", "south"]
     assert {one.missing for one in told.values()} == {("west",)}

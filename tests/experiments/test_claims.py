@@ -297,6 +297,7 @@ def test_tables_beyond_the_figures(consortium_rows: list[Row]) -> None:
     assert price_table(Results()) == relax_table(Results()) == enjoyed_table(Results()) == []
 
 
+@pytest.mark.slow
 def test_protection_is_never_less_than_asked(consortium_rows: list[Row]) -> None:
     rows = [row for row in consortium_rows if row["panel"] == "enjoyed"]
     assert {row["mechanism"] for row in rows} == set(consortium.COMPARED) <= set(MECHANISMS)

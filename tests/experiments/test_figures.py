@@ -22,6 +22,8 @@ from tpmdp.experiments.figures.style import LEGEND_ORDER, LOOKS, Stretched
 from tpmdp.experiments.jobs import Row
 from tpmdp.mechanisms.catalogue import MECHANISMS
 
+pytestmark = pytest.mark.slow  # figures take seconds to draw
+
 Draw = Callable[[Path], None]
 
 

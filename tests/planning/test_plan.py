@@ -97,6 +97,7 @@ def assert_certified(certificate: Certificate) -> None:
     assert bound <= total <= bound * (1 + Fraction(1, 10**12))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", range(1, 9))
 def test_every_threshold_and_every_receiver_pattern_has_a_certificate(count: int) -> None:
     need = ordered_needs(count)

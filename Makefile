@@ -1,57 +1,86 @@
-# Two commands on a bare machine with Python 3.11+ and make: `make run` and `make test`. Each does all its set-up.
+# Every target sets up what it needs, on a machine with Python 3.11 or newer and make. `make help` lists the targets.
 PYTHON ?= python3
-VENV := .venv
+VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt
+PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 OUT := out
-CENSUS := ../shared/data/acs2024_pums_adults.parquet
 
-.PHONY: run plan income digits figures test lint bench bench-flower docs clean
+# Census data are optional: without this file `income`, `figures` and `bench` use a synthetic population.
+CENSUS ?= ../shared/data/acs2024_pums_adults.parquet
+CENSUS_FILE := $(wildcard $(CENSUS))
+SAY_CENSUS = @echo "people: $(if $(CENSUS_FILE),$(CENSUS_FILE),synthetic, as there is no census file $(CENSUS))"
 
-run: $(VENV)/.run
+# Further suites, for `test-all`. A suite NAME has two targets: `install-NAME` and `suite-NAME`.
+SUITES :=
+
+.DEFAULT_GOAL := help
+.PHONY: help run plan income digits figures check test test-under-load test-all lint bench bench-flower docs clean
+
+help:  ## list the targets
+	@sed -nE 's/^([a-z-]+):.*  ## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "make %-16s %s\n", $$1, $$2 }'
+
+run: $(VENV)/.run  ## run the example study: five organisations release a count and a mean
 	@mkdir -p $(OUT)
 	$(BIN)/tpmdp run examples/stay/study.toml --state $(OUT)/stay
 
-plan: $(VENV)/.run
+plan: $(VENV)/.run  ## plan the noise of a consortium, draw the plan and verify its certificate
 	@mkdir -p $(OUT)
 	$(BIN)/tpmdp plan examples/consortium.csv --threshold 2 --receivers statistics_office,hospital_north \
 		--out $(OUT)/plan.json --plot $(OUT)/plan.png
 	$(BIN)/tpmdp verify $(OUT)/plan.json
 
-income: $(VENV)/.run
+income: $(VENV)/.run  ## answer four queries on census-like data of five regions (CENSUS=FILE for real data)
 	@mkdir -p $(OUT)
-	$(BIN)/python examples/income/make_data.py $(OUT)/income $(CENSUS)
+	$(SAY_CENSUS)
+	$(BIN)/python examples/income/make_data.py $(OUT)/income $(CENSUS_FILE)
 	$(BIN)/tpmdp query explain --study examples/income/study.toml
 	$(BIN)/tpmdp run examples/income/study.toml --data $(OUT)/income --state $(OUT)/income-state --plot $(OUT)/income.png
 
-digits: $(VENV)/.test
+digits: $(VENV)/.test  ## train a digits classifier over 100 Flower clients
 	@mkdir -p $(OUT)
 	$(BIN)/python examples/digits/compare.py --out $(OUT)/digits
 
-figures: $(VENV)/.test
+figures: $(VENV)/.test  ## reproduce every figure of the paper and rewrite docs/reference/reproduction.md (CENSUS=FILE for real data)
 	@mkdir -p $(OUT)
-	$(BIN)/tpmdp experiment all --out $(OUT)/experiments --report docs/reference/reproduction.md $(if $(wildcard $(CENSUS)),--data $(CENSUS))
+	$(SAY_CENSUS)
+	$(BIN)/tpmdp experiment all --out $(OUT)/experiments --report docs/reference/reproduction.md $(addprefix --data ,$(CENSUS_FILE))
 
-test: $(VENV)/.test lint
-	$(BIN)/python -m pytest -n auto
+check: lint  ## lint, types and all tests that start no process: about a minute
+	$(PYTEST) --ignore=tests/flower -m "not process and not flower and not browser and not slow"
 
-lint: $(VENV)/.test
+test: lint  ## lint, types and all tests that one environment from the package index can run
+	$(PYTEST)
+
+test-under-load: $(VENV)/.test  ## `make test` beside four busy processes
+	$(BIN)/python tests/under_load.py $(MAKE) test
+
+test-all:  ## the further suites, which need a browser, a Java runtime or a second environment
+	@if [ -z "$(SUITES)" ]; then \
+		echo "test-all: no suite needs a browser, a Java runtime or a second environment yet"; fi
+	@failed=; for suite in $(SUITES); do \
+		if $(MAKE) install-$$suite; then $(MAKE) suite-$$suite || failed="$$failed $$suite"; \
+		else echo "test-all: $$suite did not run, because install-$$suite failed"; fi; \
+	done; if [ -n "$$failed" ]; then echo "test-all: failed:$$failed"; exit 1; fi
+
+lint: $(VENV)/.test  ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(VENV)/.bench
-	$(BIN)/python -m benchmarks --out docs/reference/benchmarks.md
+bench: $(VENV)/.test  ## measure against peers and rewrite docs/reference/benchmarks.md: about an hour
+	$(SAY_CENSUS)
+	$(BIN)/python -m benchmarks --out docs/reference/benchmarks.md $(addprefix --census ,$(CENSUS_FILE))
 
-bench-flower: $(VENV)/.test
+bench-flower: $(VENV)/.test  ## measure beside Flower's SecAgg+ and rewrite docs/reference/flower_measures.md
 	$(BIN)/python -m benchmarks.flower --out docs/reference/flower_measures.md
 
-docs: $(VENV)/.docs
+docs: $(VENV)/.test  ## build the documentation site, with generated references; strict
 	$(BIN)/python -m tools.reference
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "wrote $(OUT)/site/index.html"
 
-clean:
+clean:  ## remove the environment, caches and results
 	rm -rf $(VENV) $(OUT) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/bin/python:
@@ -66,10 +95,7 @@ $(VENV)/.test: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(PIP) --editable '.[test]'
 	@touch $@ $(VENV)/.run
 
-$(VENV)/.docs: $(VENV)/.test
-	$(PIP) --editable '.[docs]'
-	@touch $@
-
-$(VENV)/.bench: $(VENV)/.test
-	$(PIP) --editable '.[bench]'
-	@touch $@
+docs: $(VENV)/.test  ## build the documentation site, with generated references; strict
+	$(BIN)/python -m tools.reference
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "wrote $(OUT)/site/index.html"

@@ -1,1 +1,1 @@
-"""Speed, as ratios against peers measured in the same run: machines are shared and noisy. `make bench` runs it all."""
+"""Speed, as ratios against peers measured in the same run, as machines are shared. `make bench` runs all benchmarks."""

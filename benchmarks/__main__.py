@@ -1,11 +1,14 @@
-"""Run every benchmark, print the table, and keep it: `python -m benchmarks --out docs/benchmarks.md`."""
+"""Run the benchmarks and print the table: `python -m benchmarks [NAME ...] [--out FILE] [--census FILE] [--toy]`."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 from benchmarks import calibration, data, ledger, noise, planning, regression, secure_sum, startup, vertical
 from benchmarks.timing import Row
@@ -27,9 +30,14 @@ PACKAGES = (
     "pandas",
     "pyarrow",
 )
+BENCHMARKS: dict[str, ModuleType] = {
+    module.__name__.rpartition(".")[2]: module
+    for module in (startup, calibration, planning, noise, secure_sum, ledger, data, regression, vertical)
+}
 HEAD = """# Benchmarks
 
-Ratios measured in one run by `make bench`, which rewrites this page. Absolute times say little: machines are shared.
+Ratios measured in one run of `make bench`, which rewrites this page. Absolute times say little, since machines are
+shared.
 
 """
 
@@ -39,19 +47,32 @@ def table(rows: list[Row]) -> str:
     return "\n".join(lines + [f"| {row.what} | {row.ratio} | {row.wanted} | {row.note} |" for row in rows]) + "\n"
 
 
+def run(name: str, toy: bool = False, census: Path | None = None) -> list[Row]:
+    """The rows of a benchmark. Each module has `rows`, the size `FULL`, and the size `TOY` for its smoke test."""
+    module = BENCHMARKS[name]
+    size: Any = module.TOY if toy else module.FULL
+    if census is not None and hasattr(size, "census"):
+        size = replace(size, census=census)
+    rows: list[Row] = module.rows(size)
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
+    parser.add_argument("names", nargs="*", choices=[[], *BENCHMARKS], metavar="NAME", help=", ".join(BENCHMARKS))
     parser.add_argument("--out", type=Path)
-    out = parser.parse_args().out
+    parser.add_argument("--census", type=Path, help="people for the regression, else a synthetic population")
+    parser.add_argument("--toy", action="store_true", help="sizes that show only that the benchmarks run")
+    given = parser.parse_args()
     rows = []
-    for module in (startup, calibration, planning, noise, secure_sum, ledger, data, regression, vertical):
-        print(f"running {module.__name__} ...", file=sys.stderr)
-        rows += module.rows()
-    made = "Python " + sys.version.split()[0] + ", " + ", ".join(f"{name} {version(name)}" for name in PACKAGES)
-    text = HEAD + table(rows) + f"\nMeasured with {made}.\n"
+    for name in given.names or BENCHMARKS:
+        print(f"running {name} ...", file=sys.stderr)
+        rows += run(name, toy=given.toy, census=given.census)
+    versions = "Python " + sys.version.split()[0] + ", " + ", ".join(f"{name} {version(name)}" for name in PACKAGES)
+    text = HEAD + table(rows) + f"\nMeasured with {versions}.\n"
     print(text)
-    if out is not None:
-        out.write_text(text)
+    if given.out is not None:
+        given.out.write_text(text)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""Reading ten million records: CSV and Parquet against pandas, CSV also against DuckDB alone.
+"""Reading records: CSV and Parquet against pandas, CSV also against DuckDB alone.
 
-Neither peer refuses what we refuse: missing values, nan, rows of another length in DuckDB. pandas reads in parallel.
+The peers accept what tpmdp refuses: missing values, nan and, in DuckDB, rows of another length. pandas reads in
+parallel.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import importlib
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +21,28 @@ from tpmdp.data.source import read_table
 from tpmdp.data.table import ColumnKind, Text
 
 PANDAS: Any = importlib.import_module("pandas")  # it has no types
-RECORDS, REPEATS = 10_000_000, 3
 NUMBERS: dict[str, ColumnKind] = {"age": "number", "stay": "number", "cost": "number"}
 TEXT: dict[str, ColumnKind] = {"age": "number", "stay": "number", "region": "text"}
 
 
-def write(folder: Path) -> None:
-    """The same records as CSV and as Parquet."""
+@dataclass(frozen=True)
+class Size:
+    records: int = 10_000_000
+    repeats: int = 3
+
+
+FULL, TOY = Size(), Size(records=2000, repeats=1)
+
+
+def write(folder: Path, records: int) -> None:
+    """Write the same records as CSV and as Parquet."""
     fields = (
         "i * 7919 % 90 AS age, i * 104729 % 30000 / 1000 AS stay, i * 15485863 % 10000019 / 97 AS cost,"
         " 'region ' || i * 31 % 500 AS region"
     )
     with duckdb.connect() as connection:
         connection.execute("SET enable_progress_bar = false")
-        connection.execute(f"CREATE TABLE records AS SELECT {fields} FROM range({RECORDS}) AS t(i)")  # noqa: S608
+        connection.execute(f"CREATE TABLE records AS SELECT {fields} FROM range({records}) AS t(i)")  # noqa: S608
         for columns, name in ((NUMBERS, "numbers"), (TEXT, "text")):
             for kind in ("csv", "parquet"):
                 target = folder / f"{name}.{kind}"
@@ -40,7 +50,7 @@ def write(folder: Path) -> None:
 
 
 def check(ours: dict[str, Any], theirs: Any) -> None:
-    """Both must have read the same."""
+    """Assert that both have read the same values."""
     for name, column in ours.items():
         if isinstance(column, Text):
             assert theirs[name].iloc[-1] == column.values[column.codes[-1]]
@@ -49,21 +59,21 @@ def check(ours: dict[str, Any], theirs: Any) -> None:
             assert np.array_equal(column, theirs[name].to_numpy())
 
 
-def compare(what: str, path: Path, wanted: dict[str, ColumnKind], peer: Callable[[], Any]) -> Row:
+def compare(what: str, path: Path, wanted: dict[str, ColumnKind], peer: Callable[[], Any], *, size: Size) -> Row:
     check(read_table(path, wanted), peer())
-    mine, other = (best_seconds(work, REPEATS) for work in (lambda: read_table(path, wanted), peer))
-    note = f"{mine:.1f} s for {RECORDS:,} records of 3 columns, every value checked; peer {other:.1f} s"
+    mine, other = (best_seconds(work, size.repeats) for work in (lambda: read_table(path, wanted), peer))
+    note = f"{mine:.1f} s for {size.records:,} records of 3 columns, every value checked; peer {other:.1f} s"
     return Row(f"time to read {what}", times(mine / other), "seconds", note)
 
 
-def rows() -> list[Row]:
+def rows(size: Size = FULL) -> list[Row]:
     """The rows on reading records."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        write(folder)
+        write(folder, size.records)
         number_csv, text_csv = folder / "numbers.csv", folder / "text.csv"
         number_parquet, text_parquet = folder / "numbers.parquet", folder / "text.parquet"
-        coded = {"region": "category"}  # text as codes, as we keep it
+        coded = {"region": "category"}  # text as codes, as tpmdp stores it
 
         def in_duckdb(path: Path) -> Any:
             with duckdb.connect() as connection:
@@ -77,14 +87,17 @@ def rows() -> list[Row]:
             return PANDAS.read_parquet(text_parquet).astype(coded)
 
         return [
-            compare("numbers from CSV over duckdb", number_csv, NUMBERS, lambda: in_duckdb(number_csv)),
-            compare("numbers from CSV over pandas", number_csv, NUMBERS, lambda: PANDAS.read_csv(number_csv)),
-            compare("numbers and text from CSV over pandas", text_csv, TEXT, csv_text),
+            compare("numbers from CSV over duckdb", number_csv, NUMBERS, lambda: in_duckdb(number_csv), size=size),
+            compare(
+                "numbers from CSV over pandas", number_csv, NUMBERS, lambda: PANDAS.read_csv(number_csv), size=size
+            ),
+            compare("numbers and text from CSV over pandas", text_csv, TEXT, csv_text, size=size),
             compare(
                 "numbers from Parquet over pandas",
                 number_parquet,
                 NUMBERS,
                 lambda: PANDAS.read_parquet(number_parquet),
+                size=size,
             ),
-            compare("numbers and text from Parquet over pandas", text_parquet, TEXT, parquet_text),
+            compare("numbers and text from Parquet over pandas", text_parquet, TEXT, parquet_text, size=size),
         ]

@@ -8,19 +8,29 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.timing import Row, times
 from tpmdp.ledger import Charge, Ledger
 
-RESERVATIONS, ENTRIES, REPEATS = 50, 100_000, 5
 COST = Charge(0.001, 1e-50, 0.01, 1e-6)
 
 
-def seconds(*works: Callable[[int], object]) -> list[float]:
-    """The best of a few rounds of each, in turns: the disk is shared. The ledger grows, so no round is repeated."""
+@dataclass(frozen=True)
+class Size:
+    reservations: int = 50
+    entries: int = 100_000
+    repeats: int = 5
+
+
+FULL, TOY = Size(), Size(reservations=3, entries=100, repeats=1)
+
+
+def seconds(repeats: int, *works: Callable[[int], object]) -> list[float]:
+    """The best time of each work, in turns, as the disk is shared. A work gets its turn, as the ledger grows."""
     best = [math.inf] * len(works)
-    for turn in range(REPEATS):
+    for turn in range(repeats):
         for place, work in enumerate(works):
             start = time.perf_counter()
             work(turn)
@@ -29,7 +39,7 @@ def seconds(*works: Callable[[int], object]) -> list[float]:
 
 
 def fill(ledger: Ledger, count: int) -> None:
-    """Many reservations in one transaction, without asking the limit."""
+    """Many reservations in one transaction, without a check of the limit."""
     with ledger._transaction() as last:
         for number in range(count):
             last = ledger._append(last, "reserve", (1 << 250 | number).to_bytes(32, "big").hex(), "study", COST)
@@ -44,12 +54,12 @@ def plain(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def reserving(folder: Path) -> Row:
+def reserving(folder: Path, size: Size) -> Row:
     peer = plain(folder / "plain.db")
     content = "x" * 300  # about as long as an entry
 
     def theirs(turn: int) -> None:
-        for number in range(RESERVATIONS):
+        for number in range(size.reservations):
             peer.execute("BEGIN IMMEDIATE")
             peer.execute("INSERT INTO entries VALUES (NULL, ?, ?, ?)", (f"{turn} {number}", 0.001, content))
             peer.execute("COMMIT")
@@ -57,19 +67,21 @@ def reserving(folder: Path) -> Row:
     with Ledger.create(folder / "a.ledger", "north", 10.0, 1e-6) as ledger:
 
         def ours(turn: int) -> None:
-            for number in range(RESERVATIONS):
-                session = (turn * RESERVATIONS + number).to_bytes(32, "big")
+            for number in range(size.reservations):
+                session = (turn * size.reservations + number).to_bytes(32, "big")
                 ledger.reserve(session, "study", COST, "record", {"seed": bytes(32)})
 
-        mine, other = seconds(ours, theirs)
+        mine, other = seconds(size.repeats, ours, theirs)
     peer.close()
-    note = f"{RESERVATIONS / mine:,.0f} a second, each on the disk; a bare INSERT: {RESERVATIONS / other:,.0f}"
+    note = (
+        f"{size.reservations / mine:,.0f} per second, each on the disk; a bare INSERT: {size.reservations / other:,.0f}"
+    )
     return Row("time of a reservation over a bare SQLite INSERT", times(mine / other), "at most 3x", note)
 
 
-def verifying(folder: Path) -> Row:
+def verifying(folder: Path, size: Size) -> Row:
     with Ledger.create(folder / "b.ledger", "north", math.inf, 1e-6) as ledger:
-        fill(ledger, ENTRIES)
+        fill(ledger, size.entries)
         ledger.set_limit(10.0, 1e-6)
         peer = sqlite3.connect(folder / "b.ledger")
 
@@ -77,13 +89,15 @@ def verifying(folder: Path) -> Row:
             for row in peer.execute("SELECT * FROM entries ORDER BY number"):
                 hashlib.sha256(repr(row).encode()).hexdigest()
 
-        mine, other = seconds(lambda _: ledger.verify(), theirs)
+        mine, other = seconds(size.repeats, lambda _: ledger.verify(), theirs)
         peer.close()
     note = f"{mine:.1f} s; hashes, sums, epsilon and sessions checked"
-    return Row(f"time to verify {ENTRIES:,} entries over SELECT and SHA-256", times(mine / other), "at most 5x", note)
+    return Row(
+        f"time to verify {size.entries:,} entries over SELECT and SHA-256", times(mine / other), "at most 5x", note
+    )
 
 
-def rows() -> list[Row]:
+def rows(size: Size = FULL) -> list[Row]:
     """The rows on the ledger."""
     with tempfile.TemporaryDirectory() as folder:
-        return [reserving(Path(folder)), verifying(Path(folder))]
+        return [reserving(Path(folder), size), verifying(Path(folder), size)]

@@ -1,4 +1,4 @@
-"""The relay engine's worker, which also says how much memory its process needed from the word go (Linux)."""
+"""The relay engine's worker, which also reports how much memory its process needed once the session began (Linux)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same inner products in MPyC, run as a program of its own: importing MPyC parses the command line.
+"""The same inner products in MPyC, as a separate program, since importing MPyC parses the command line.
 
 python mpyc_gram.py RECORDS COLUMNS -M5 --no-prss -L33 -K66
 """

@@ -1,4 +1,4 @@
-"""The same sum in MPyC, run as a program of its own: importing MPyC parses the command line.
+"""The same sum in MPyC, as a separate program, since importing MPyC parses the command line.
 
 python mpyc_sum.py ENTRIES -M20 --no-prss
 """

@@ -1,14 +1,14 @@
-"""The same sum over the same relay with no privacy at all: every vector in clear, added up by the receiver."""
+"""The same sum over the same relay without privacy: every vector in clear, added up by the lead receiver."""
 
 from __future__ import annotations
 
 import json
 import sys
-import time
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from tpmdp._util.clock import now_s
 from tpmdp.engines.relay.mailbox import Mailbox
 from tpmdp.protocol.masks import from_words, word_type
 from tpmdp.protocol.messages import Kind, Message, decode, encode
@@ -22,7 +22,7 @@ def main() -> None:
     vector = np.frombuffer(sys.stdin.buffer.read(terms.words_bytes), dtype=kind)
     identity = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(task["key"]))
     index = int(task["index"])
-    with Mailbox(task["url"], terms, index, identity, time.monotonic() + 600) as mailbox:
+    with Mailbox(task["url"], terms, index, identity, now_s() + float(task["deadline_s"])) as mailbox:
         mailbox.connect()
         write({"ready": index})
         sys.stdin.buffer.readline()
@@ -37,7 +37,8 @@ def main() -> None:
                     total += np.frombuffer(decode(data).body, dtype=kind)
                     seen, missing = number, missing - 1
         sent = mailbox.bytes_sent
-    write({"sent": sent, "receipt": index != terms.lead, "sum": index == terms.lead})
+    members = list(range(terms.count))  # this worker tolerates no drop-out
+    write({"sent": sent, "receipt": index != terms.lead, "sum": index == terms.lead, "members": members})
     if index == terms.lead:
         sys.stdout.buffer.write(from_words(total, terms.grid.word).astype("<i8").tobytes())
         sys.stdout.buffer.flush()

@@ -1,12 +1,13 @@
 """Linear regression on census-like data: error on other people, against least squares without privacy and diffprivlib.
 
-Ours runs among five parties of which two may collude; diffprivlib's has a trusted curator and pure epsilon. Data are
-the census file beside the repository when present, else a synthetic population.
+tpmdp runs among five parties, of which two may collude. diffprivlib has a trusted curator and pure epsilon. Without a
+census file the population is synthetic.
 """
 
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,15 +19,25 @@ from tpmdp.engines.ideal import IdealEngine
 from tpmdp.experiments.population import COLUMNS, RANGES, read_adults
 from tpmdp.study.run import run
 
-CENSUS = Path(__file__).parents[2] / "shared" / "data" / "acs2024_pums_adults.parquet"
-PARTIES, RUNS, DELTA = 5, 20, 1e-6
+PARTIES, DELTA = 5, 1e-6
 INPUTS = [name for name in COLUMNS if name != "income"]
-BOUNDS = {one.column: [one.low, one.high] for one in RANGES}
+BOUNDS = {column.column: [column.low, column.high] for column in RANGES}
+
+
+@dataclass(frozen=True)
+class Size:
+    records: tuple[int, ...] = (10_000, 50_000)
+    epsilons: tuple[float, ...] = (0.2, 1.0)
+    runs: int = 20
+    census: Path | None = None
+
+
+FULL, TOY = Size(), Size(records=(500,), epsilons=(1.0,), runs=1)
 
 
 def clipped(people: dict[str, FloatArray]) -> tuple[FloatArray, FloatArray]:
     """Inputs with a column of ones, and incomes."""
-    columns = {one.column: np.clip(people[one.column], one.low, one.high) for one in RANGES}
+    columns = {name: np.clip(people[name], low, high) for name, (low, high) in BOUNDS.items()}
     ones = np.ones(len(columns["income"]))
     return np.column_stack([ones, *(columns[name] for name in INPUTS)]), columns["income"]
 
@@ -37,7 +48,7 @@ def rmse(coefficients: FloatArray, inputs: FloatArray, truth: FloatArray) -> flo
 
 
 def ours(people: dict[str, FloatArray], epsilon: float) -> FloatArray:
-    """One release among five parties, noise and grid as in any release, added up by a trusted adder to save time."""
+    """A release among five parties with the usual noise and grid, added up by a trusted engine to save time."""
     records = len(people["income"]) // PARTIES
     names = [f"party{i}" for i in range(PARTIES)]
     study = Study.parse(
@@ -79,15 +90,15 @@ def excess(errors: list[float], best: float) -> str:
     return f"{np.median(above):.2g} % (worst {above.max():.2g} %)"
 
 
-def compare(records: int, epsilon: float) -> Row:
-    people = {name: np.asarray(values) for name, values in read_adults(CENSUS, 2 * records, seed=1).items()}
+def compare(records: int, epsilon: float, size: Size) -> Row:
+    people = {name: np.asarray(values) for name, values in read_adults(size.census, 2 * records, seed=1).items()}
     training = {name: values[:records] for name, values in people.items()}
     inputs, income = clipped({name: values[records:] for name, values in people.items()})
     fitted = np.asarray(np.linalg.lstsq(*clipped(training), rcond=None)[0], dtype=np.float64)
     best = rmse(fitted, inputs, income)
-    mine = [rmse(ours(training, epsilon), inputs, income) for _ in range(RUNS)]
-    other = [rmse(theirs(training, epsilon, seed), inputs, income) for seed in range(RUNS)]
-    source = "census" if CENSUS.exists() else "synthetic"
+    mine = [rmse(ours(training, epsilon), inputs, income) for _ in range(size.runs)]
+    other = [rmse(theirs(training, epsilon, seed), inputs, income) for seed in range(size.runs)]
+    source = "synthetic" if size.census is None else "census"
     note = (
         f"diffprivlib, trusted curator, pure epsilon: {excess(other, best)}; least squares: RMSE {best:,.0f}; {source}"
     )
@@ -95,6 +106,6 @@ def compare(records: int, epsilon: float) -> Row:
     return Row(what, excess(mine, best), "", note)
 
 
-def rows() -> list[Row]:
+def rows(size: Size = FULL) -> list[Row]:
     """The rows on regression."""
-    return [compare(records, epsilon) for records in (10_000, 50_000) for epsilon in (0.2, 1.0)]
+    return [compare(records, epsilon, size) for records in size.records for epsilon in size.epsilons]

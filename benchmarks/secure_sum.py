@@ -6,6 +6,7 @@ import re
 import statistics
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +19,23 @@ from tpmdp.protocol.masks import to_words
 from tpmdp.protocol.terms import Terms
 from tpmdp.spec import Spec
 
-PARTIES, ENTRIES, REPEATS = 20, 100_000, 5
 PLAIN = "benchmarks.plain_worker"
+
+
+@dataclass(frozen=True)
+class Size:
+    parties: int = 20
+    entries: int = 100_000
+    repeats: int = 5
+    growth: tuple[int, int] = (10, 40)
+    """Numbers of parties that are compared, with threshold 5 or one less than the fewest parties."""
+    growth_entries: tuple[int, ...] = (100_000, 1_000_000)
+    memory: tuple[int, int] = (100, 1_000_000)
+    """Parties and entries of the session whose memory is measured."""
+
+
+FULL = Size()
+TOY = Size(parties=3, entries=10, repeats=1, growth=(2, 3), growth_entries=(10,), memory=(2, 10))
 
 
 class Sum:
@@ -39,7 +55,7 @@ class Sum:
         self.sent: tuple[int, ...] = ()
 
     def seconds(self, module: str = "tpmdp.engines.relay.worker") -> float:
-        """From the word go, all processes up and connected, to the last party done."""
+        """From the start of the session, with all processes connected, to the last party that is done."""
         self.engine = RelayEngine(module)
         outcome = self.engine.run(self.terms, self.identities, self.vectors, 600.0)
         assert (outcome.sums[0] == self.total).all()
@@ -51,20 +67,20 @@ def mpyc_seconds(parties: int, entries: int) -> float:
     program = str(Path(__file__).with_name("mpyc_sum.py"))
     command = [sys.executable, program, str(entries), f"-M{parties}", "--no-prss"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=900)
-    found = re.search(r"seconds ([0-9.]+)", done.stdout)
-    assert found is not None
-    return float(found[1])
+    seconds = re.search(r"seconds ([0-9.]+)", done.stdout)
+    assert seconds is not None
+    return float(seconds[1])
 
 
-def against_peers() -> list[Row]:
-    work = Sum(PARTIES, (PARTIES - 1) // 2, ENTRIES)  # MPyC's own threshold
+def against_peers(size: Size) -> list[Row]:
+    parties, entries = size.parties, size.entries
+    work = Sum(parties, (parties - 1) // 2, entries)  # MPyC's own threshold
     ours, plain = [], []
-    for _ in range(REPEATS):
-        ours.append(work.seconds())
+    for _ in range(size.repeats):
         plain.append(work.seconds(PLAIN))
-    work.seconds()
-    mine, bare, theirs = statistics.median(ours), statistics.median(plain), mpyc_seconds(PARTIES, ENTRIES)
-    shape = f"n = {PARTIES}, d = {ENTRIES:,}"
+        ours.append(work.seconds())  # last, for the bytes that are looked at below
+    mine, bare, theirs = statistics.median(ours), statistics.median(plain), mpyc_seconds(parties, entries)
+    shape = f"n = {parties}, d = {entries:,}"
     neighbours = len(work.terms.neighbours(1))
     extra = max(work.sent) - work.terms.words_bytes
     allowed = 0.05 * work.terms.words_bytes + 200 * neighbours
@@ -76,21 +92,25 @@ def against_peers() -> list[Row]:
     ]
 
 
-def against_size() -> list[Row]:
+def against_size(size: Size) -> list[Row]:
     rows = []
-    for entries in (ENTRIES, 1_000_000):
-        few, many = Sum(10, 5, entries), Sum(40, 5, entries)
-        each = [min(work.seconds() for _ in range(3)) / work.terms.count for work in (few, many)]
+    fewest, most = size.growth
+    threshold = min(5, fewest - 1)
+    for entries in size.growth_entries:
+        few, many = Sum(fewest, threshold, entries), Sum(most, threshold, entries)
+        repeats = min(3, size.repeats)
+        each = [min(work.seconds() for _ in range(repeats)) / work.terms.count for work in (few, many)]
         note = f"bytes a party sends: {few.sent[1]:,} and {many.sent[1]:,}"
-        what = f"time a party, n = 40 against n = 10, t = 5, d = {entries:,}"
+        what = f"time per party, n = {most} against n = {fewest}, t = {threshold}, d = {entries:,}"
         rows.append(Row(what, times(each[1] / each[0]), "about 1x", note))
-    large = Sum(100, 5, 1_000_000)
+    parties, entries = size.memory
+    large = Sum(parties, min(5, parties - 1), entries)
     seconds = large.seconds("benchmarks.memory_worker")
     vectors = [line["grown_kib"] * 1024 / large.terms.words_bytes for line in large.engine.reports]
-    note = f"in {seconds:.0f} s on all cores; another party: {max(vectors[1:]):.1f}; n d would be 100"
-    return [*rows, Row("receiver's memory, n = 100, d = 1,000,000", f"{vectors[0]:.1f} vectors", "O(d)", note)]
+    note = f"in {seconds:.0f} s on all cores; another party: {max(vectors[1:]):.1f}; n d would be {parties}"
+    return [*rows, Row(f"receiver's memory, n = {parties}, d = {entries:,}", f"{vectors[0]:.1f} vectors", "O(d)", note)]
 
 
-def rows() -> list[Row]:
+def rows(size: Size = FULL) -> list[Row]:
     """The rows on the secure sum."""
-    return against_peers() + against_size()
+    return against_peers(size) + against_size(size)

@@ -6,19 +6,26 @@ import statistics
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.timing import Row, times
 
-ROUNDS = 15
+
+@dataclass(frozen=True)
+class Size:
+    rounds: int = 15
 
 
-def rows() -> list[Row]:
-    """The row on start-up: medians of alternating runs."""
+FULL, TOY = Size(), Size(rounds=1)
+
+
+def rows(size: Size = FULL) -> list[Row]:
+    """The rows on start-up: medians of alternating runs."""
     script = str(Path(sys.executable).with_name("tpmdp"))
     commands = ([script, "--help"], [sys.executable, "-c", "import numpy"], [sys.executable, "-c", "import tpmdp"])
     taken: list[list[float]] = [[], [], []]
-    for _ in range(ROUNDS):
+    for _ in range(size.rounds):
         for seconds, command in zip(taken, commands, strict=True):
             start = time.perf_counter()
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)

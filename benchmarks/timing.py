@@ -1,15 +1,17 @@
-"""Timing and rows of the table."""
+"""Timing, and the rows of the table."""
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table: what was compared, the ratio measured, and the ratio wanted."""
+    """A line of the table: what was compared, the ratio measured, and the ratio wanted."""
 
     what: str
     ratio: str
@@ -18,7 +20,7 @@ class Row:
 
 
 def best_seconds(work: Callable[[], object], repeats: int = 5, at_least_s: float = 0.02) -> float:
-    """The best time of one call over several rounds, each long enough to measure."""
+    """The best time of a call over several rounds, each long enough to measure."""
     work()
     calls = 1
     while True:
@@ -36,6 +38,17 @@ def best_seconds(work: Callable[[], object], repeats: int = 5, at_least_s: float
             work()
         best = min(best, (time.perf_counter() - start) / calls)
     return best
+
+
+@contextmanager
+def single_core() -> Iterator[None]:
+    """Keep this process on one core."""
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
 
 
 def times(ratio: float) -> str:

@@ -1,4 +1,4 @@
-"""Inner products between columns of different parties: the mpyc engine against MPyC as it comes, and how it grows."""
+"""Inner products between columns of different parties: the mpyc engine against unchanged MPyC, and how it grows."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 import statistics
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,14 +19,26 @@ from tpmdp.planning.grid_plan import plan_on_grid
 from tpmdp.protocol.terms import Terms
 from tpmdp.spec import Spec
 
-RECORDS, COLUMNS, REPEATS = 10_000, 5, 3
 GRAM = "tpmdp.engines.mpyc.functions:gram"
+
+
+@dataclass(frozen=True)
+class Size:
+    parties: tuple[int, ...] = (3, 5, 7)
+    records: int = 10_000
+    columns: int = 5
+    repeats: int = 3
+    growth: tuple[int, int] = (5, 10)
+    """Numbers of parties that are compared, with a column for each of the larger number."""
+
+
+FULL, TOY = Size(), Size(parties=(3,), records=20, repeats=1, growth=(3, 4))
 
 
 class Vertical:
     """Columns dealt out to the parties in turn, and all products between columns of different parties."""
 
-    def __init__(self, parties: int, records: int = RECORDS, columns: int = COLUMNS) -> None:
+    def __init__(self, parties: int, records: int, columns: int) -> None:
         held = [len(range(party, columns, parties)) for party in range(parties)]
         self.parameters = {"records": records, "columns": held, "local": [0] * parties, "scale": 1}
         dimension = GramShape(self.parameters).dimension
@@ -43,14 +56,14 @@ class Vertical:
         self.shape = f"n = {parties}, t = {threshold}, {records:,} records, {columns} columns"
 
     def clear(self) -> list[int]:
-        """The same in NumPy, without privacy."""
+        """The products in NumPy, without privacy."""
         parties = range(len(self.tables))
         products = [self.tables[i] @ self.tables[j].T for i in parties for j in parties if i < j]
-        found: list[int] = np.concatenate([product.reshape(-1) for product in products]).tolist()
-        return found
+        flat: list[int] = np.concatenate([product.reshape(-1) for product in products]).tolist()
+        return flat
 
     def seconds(self) -> float:
-        """From the word go, all processes up, to the last party done; connecting included."""
+        """From the start, with all processes up, to the last party that is done; connecting is included."""
         engine = MpycEngine(GRAM, self.parameters)
         outcome = engine.run_function(self.terms, self.identities, self.values, self.noises, 900.0)
         assert outcome.sums[0].tolist() == self.clear()
@@ -59,21 +72,21 @@ class Vertical:
 
 
 def mpyc_run(parties: int, records: int, columns: int) -> tuple[float, int]:
-    """MPyC as it comes: seconds from the moment all are connected, and bytes that the first party sent."""
+    """Unchanged MPyC: seconds from the moment all are connected, and bytes that the first party sent."""
     program = str(Path(__file__).with_name("mpyc_gram.py"))
     command = [sys.executable, program, str(records), str(columns), f"-M{parties}", "--no-prss", "-L33", "-K66"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=900)
-    found = re.search(r"seconds ([0-9.]+) sent ([0-9]+)", done.stdout)
-    assert found is not None
-    return float(found[1]), int(found[2])
+    measured = re.search(r"seconds ([0-9.]+) sent ([0-9]+)", done.stdout)
+    assert measured is not None
+    return float(measured[1]), int(measured[2])
 
 
-def against_mpyc(parties: int) -> Row:
-    work = Vertical(parties)
+def against_mpyc(parties: int, size: Size) -> Row:
+    work = Vertical(parties, size.records, size.columns)
     ours, theirs, sent = [], [], 0
-    for _ in range(REPEATS):
+    for _ in range(size.repeats):
         ours.append(work.seconds())
-        seconds, sent = mpyc_run(parties, RECORDS, COLUMNS)
+        seconds, sent = mpyc_run(parties, size.records, size.columns)
         theirs.append(seconds)
     mine, other = statistics.median(ours), statistics.median(theirs)
     clear = best_seconds(work.clear)
@@ -81,25 +94,25 @@ def against_mpyc(parties: int) -> Row:
         f"{mine:.2f} s over {other:.2f} s; party 1 sends {work.sent[0]:,} bytes, in MPyC {sent:,} (no encryption, "
         f"pickles); NumPy in clear {clear * 1000:.1f} ms"
     )
-    return Row(f"inner products against MPyC 0.11 as it comes, {work.shape}", times(mine / other), "at most 3x", note)
+    return Row(f"inner products against unchanged MPyC 0.11, {work.shape}", times(mine / other), "at most 3x", note)
 
 
-def growth() -> list[Row]:
-    few, many = Vertical(3), Vertical(3, 10 * RECORDS)
-    each = [min(work.seconds() for _ in range(2)) for work in (few, many)]
+def growth(size: Size) -> list[Row]:
+    repeats = min(2, size.repeats)
+    few, many = Vertical(3, size.records, size.columns), Vertical(3, 10 * size.records, size.columns)
+    each = [min(work.seconds() for _ in range(repeats)) for work in (few, many)]
     note = f"{each[0]:.2f} s and {each[1]:.2f} s; most bytes of a party {max(few.sent):,} and {max(many.sent):,}"
     rows = [Row(f"time for 10 times the records, {many.shape}", times(each[1] / each[0]), "about 10x", note)]
-    small, large = Vertical(5, columns=10), Vertical(10, columns=10)
-    each = [min(work.seconds() for _ in range(2)) for work in (small, large)]
+    fewest, most = size.growth
+    small, large = (Vertical(parties, size.records, columns=most) for parties in size.growth)
+    each = [min(work.seconds() for _ in range(repeats)) for work in (small, large)]
     note = f"{each[0]:.2f} s and {each[1]:.2f} s on all cores; most bytes {max(small.sent):,} and {max(large.sent):,}"
-    return [*rows, Row(f"time of 10 parties over 5, {large.shape}", times(each[1] / each[0]), "about 4x", note)]
+    return [
+        *rows,
+        Row(f"time of {most} parties over {fewest}, {large.shape}", times(each[1] / each[0]), "about 4x", note),
+    ]
 
 
-def rows() -> list[Row]:
+def rows(size: Size = FULL) -> list[Row]:
     """The rows on inner products."""
-    return [against_mpyc(parties) for parties in (3, 5, 7)] + growth()
-
-
-if __name__ == "__main__":
-    for row in rows():
-        print(row.what, "|", row.ratio, "|", row.note, flush=True)
+    return [against_mpyc(parties, size) for parties in size.parties] + growth(size)

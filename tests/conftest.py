@@ -1,9 +1,76 @@
-"""Hypothesis settings: the same examples on every machine; `--hypothesis-profile=explore` draws new ones."""
+"""Settings for all tests: Hypothesis profiles, and the guard that keeps `make check` free of processes."""
 
 from __future__ import annotations
 
+import _posixsubprocess
+import os
+import sys
+from collections.abc import Callable, Generator
+from typing import Any, Final
+
+import pytest
 from hypothesis import settings
 
-settings.register_profile("repeatable", derandomize=True, deadline=None)  # machines are shared: nothing is timed
-settings.register_profile("explore", derandomize=False, print_blob=True, deadline=None)
+settings.register_profile("repeatable", derandomize=True, deadline=None)  # the same examples on every machine, untimed
+settings.register_profile("explore", derandomize=False, print_blob=True, deadline=None)  # --hypothesis-profile=explore
 settings.load_profile("repeatable")
+
+PROCESS_EVENTS: Final = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"})
+SERVER_EVENT: Final = "socket.bind"
+MARKED_DOCTESTS: Final = {  # a doctest cannot carry a marker in its file
+    "tpmdp.experiments.efficiency.run": "process",
+    "tpmdp.experiments.evaluation.evaluate": "slow",
+}
+
+
+class Guard:
+    """Fails a test that starts a process or a server without the marker `process`.
+
+    Audit events cover subprocess, os.fork and sockets. They do not cover `_posixsubprocess.fork_exec`, which
+    multiprocessing and joblib call directly, so that function is wrapped. The guard watches from the set-up of the
+    first fixture to the tear-down of the last one.
+    """
+
+    def __init__(self) -> None:
+        self.forbidden: frozenset[str] = frozenset()
+
+    def audit(self, event: str, _: tuple[Any, ...]) -> None:
+        if event in self.forbidden:
+            pytest.fail(f"this test caused {event}: mark it with @pytest.mark.process, as `make check` leaves it out")
+
+    def watched(self, fork_exec: Callable[..., int]) -> Callable[..., int]:
+        def guarded(*arguments: Any) -> int:
+            self.audit("subprocess.Popen", ())
+            return fork_exec(*arguments)
+
+        return guarded
+
+
+GUARD: Final = Guard()
+sys.addaudithook(GUARD.audit)
+_posixsubprocess.fork_exec = GUARD.watched(_posixsubprocess.fork_exec)
+
+
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their markers
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if isinstance(item, pytest.DoctestItem) and item.name in MARKED_DOCTESTS:
+            item.add_marker(MARKED_DOCTESTS[item.name])
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    if item.get_closest_marker("process") is None:
+        # A doctest may bind a socket, which costs nothing, but not start a process.
+        server = frozenset() if isinstance(item, pytest.DoctestItem) else frozenset({SERVER_EVENT})
+        GUARD.forbidden = PROCESS_EVENTS | server
+    try:
+        return (yield)
+    finally:
+        GUARD.forbidden = frozenset()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """The cores that this process may use: psutil, which xdist asks by default, counts those of the whole machine."""
+    return len(os.sched_getaffinity(0))

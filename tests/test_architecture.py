@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import tpmdp
+from tests.patience import HANG_S
 
 SOURCE = Path(tpmdp.__file__).parent
 # A layer may import from itself and from the layers before it.
@@ -171,6 +172,7 @@ def test_the_public_api_is_complete_and_sorted() -> None:
         _ = tpmdp.nonsense
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "statement", ["import tpmdp", "import tpmdp.cli.main; tpmdp.cli.main.cli.main(['--help'], standalone_mode=False)"]
 )
@@ -191,5 +193,5 @@ def test_start_up_imports_nothing_heavy(statement: str) -> None:
         "flwr",
     ]
     program = f"import sys; {statement}; print([name for name in {heavy} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=600)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=HANG_S)
     assert done.stdout.splitlines()[-1] == "[]"

@@ -18,6 +18,9 @@ import numpy as np
 import pytest
 
 import tpmdp
+from tests.patience import HANG_S
+
+pytestmark = pytest.mark.process
 
 COMMAND = [sys.executable, "-m", "tpmdp"]
 EXAMPLE = Path(__file__).parents[2] / "examples" / "consortium.csv"
@@ -26,7 +29,9 @@ ENVIRONMENT = {**os.environ, "COLUMNS": "140", "NO_COLOR": "1"}
 
 def run(*arguments: object, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
     words = [*COMMAND, *(str(argument) for argument in arguments)]
-    return subprocess.run(words, capture_output=True, text=True, cwd=folder, env=ENVIRONMENT, timeout=120, check=False)
+    return subprocess.run(
+        words, capture_output=True, text=True, cwd=folder, env=ENVIRONMENT, timeout=HANG_S, check=False
+    )
 
 
 def plan_example(folder: Path, *more: object) -> subprocess.CompletedProcess[str]:
@@ -215,7 +220,9 @@ def test_names_the_terminal_cannot_show_are_no_error(tmp_path: Path, encoding: s
     words = [*COMMAND, "plan", "p.csv", "-t", "1", "-r", "all", "--plot", "plan.png", "--out", "plan.json"]
     environment = {**ENVIRONMENT, "PYTHONIOENCODING": encoding}
     for arguments in (words, [*COMMAND, "verify", "plan.json"]):
-        done = subprocess.run(arguments, capture_output=True, cwd=tmp_path, env=environment, timeout=60, check=False)
+        done = subprocess.run(
+            arguments, capture_output=True, cwd=tmp_path, env=environment, timeout=HANG_S, check=False
+        )
         assert done.returncode == 0, done.stderr
         assert done.stderr == b""
 
@@ -253,7 +260,7 @@ def test_help_and_version_and_no_arguments() -> None:
 def test_a_closed_pipe_is_told_from_an_invalid_plan(more: str) -> None:
     words = " ".join([*COMMAND, "plan", str(EXAMPLE), "-t", "2", "-r", "all", more])
     script = ["bash", "-c", f"{words} | true; exit ${{PIPESTATUS[0]}}"]
-    done = subprocess.run(script, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(script, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.returncode in (0, 141)  # 0 if the whole output fitted into the pipe before its reader left
     assert done.stderr == ""
 
@@ -280,7 +287,7 @@ def test_interrupted_work_exits_130_and_leaves_nothing_behind(tmp_path: Path) ->
         shown += os.read(ours, 4096)
     process.send_signal(signal.SIGINT)
     shown += read_all(ours)
-    assert process.wait(timeout=60) == 130
+    assert process.wait(timeout=HANG_S) == 130
     assert b"tpmdp: interrupted" in shown
     assert b"Traceback" not in shown
     assert os.listdir(tmp_path) == ["p.csv"]
@@ -291,7 +298,7 @@ def test_interrupted_work_exits_130_and_leaves_nothing_behind(tmp_path: Path) ->
 def test_a_full_disk_behind_standard_output_exits_2(tmp_path: Path, more: list[str]) -> None:
     words = [*COMMAND, "plan", str(EXAMPLE), "-t", "2", "-r", "all", *more]
     with open("/dev/full", "w") as full:
-        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, timeout=HANG_S, check=False)
     assert done.returncode == 2
     assert done.stderr == "tpmdp: standard output cannot be written (No space left on device): check the disk\n"
 
@@ -299,7 +306,7 @@ def test_a_full_disk_behind_standard_output_exits_2(tmp_path: Path, more: list[s
 def test_closed_streams_are_no_error(tmp_path: Path) -> None:
     words = " ".join([*COMMAND, "plan", str(EXAMPLE), "-t", "2", "-r", "all"])
     for closing in (">&-", "2>&-"):
-        done = subprocess.run(f"{words} {closing}", shell=True, capture_output=True, timeout=60, check=False)  # noqa: S602
+        done = subprocess.run(f"{words} {closing}", shell=True, capture_output=True, timeout=HANG_S, check=False)  # noqa: S602
         assert done.returncode == 0
         assert done.stderr == b""
 
@@ -312,7 +319,7 @@ def on_terminal(arguments: list[str], folder: Path, width: int) -> str:
     process = subprocess.Popen([*COMMAND, *arguments], cwd=folder, stdout=theirs, stderr=theirs, env=environment)
     os.close(theirs)
     shown = read_all(ours)
-    assert process.wait(timeout=120) == 0
+    assert process.wait(timeout=HANG_S) == 0
     return shown.decode()
 
 

@@ -11,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import HANG_S
 from tpmdp.study.identity import parse_public, read_key
+
+pytestmark = pytest.mark.process
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "stay" / "study.toml"
@@ -21,7 +24,7 @@ ENVIRONMENT = {**os.environ, "NO_COLOR": "1", "PYTHONPATH": str(ROOT / "src")}
 def tpmdp(*words: object, folder: Path, code: int = 0) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "tpmdp", *map(str, words)]
     done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=120, check=False, env=ENVIRONMENT
+        command, cwd=folder, capture_output=True, text=True, timeout=HANG_S, check=False, env=ENVIRONMENT
     )
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
@@ -119,7 +122,7 @@ def test_a_live_table_is_shown_on_a_terminal(state: Path, tmp_path: Path) -> Non
         if not part:
             break
         shown += part
-    out, _ = process.communicate(timeout=120)
+    out, _ = process.communicate(timeout=HANG_S)
     os.close(ours)
     assert process.returncode == 0
     assert b"Parties at work" in shown

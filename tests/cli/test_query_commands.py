@@ -12,7 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.patience import HANG_S
 from tpmdp.queries.catalogue import EXAMPLES, KINDS
+
+pytestmark = pytest.mark.process
 
 ROOT = Path(__file__).parents[2]
 OWN = ROOT / "examples" / "own_query" / "geometric_mean.py"
@@ -22,7 +25,7 @@ threshold = 1
 receivers = ["north"]
 delta = 1e-6
 epsilon = 5.0
-deadline = "60s"
+deadline = "10m"
 where = "age >= 18"
 
 [[parties]]
@@ -70,7 +73,7 @@ def tpmdp(*words: str | Path, code: int = 0, cwd: Path = ROOT) -> str:
         [sys.executable, "-m", "tpmdp", *map(str, words)],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=HANG_S,
         check=False,
         cwd=cwd,
         env={**os.environ, "NO_COLOR": "1", "COLUMNS": "140"},
@@ -184,7 +187,7 @@ def test_a_folder_with_a_study_brings_no_code(wages: Path) -> None:
         words = [str(script), "run", study, "--state", f"state-{len(study)}", "--json"]
         if study != "study.toml":
             words += ["--queries", str(OWN), "--data", str(ROOT / "examples" / "stay")]
-        subprocess.run(words, cwd=wages, capture_output=True, text=True, timeout=300, check=True)
+        subprocess.run(words, cwd=wages, capture_output=True, text=True, timeout=HANG_S, check=True)
     assert not (wages / "stolen").exists()
 
 
@@ -192,7 +195,7 @@ def test_a_misspelt_category_is_told_to_its_party_before_it_pays(wages: Path) ->
     path = wages / "north.csv"
     path.write_text(path.read_text().replace("coast", "Coast").replace("hills", "Hills"))
     words = [sys.executable, "-m", "tpmdp", "run", str(wages / "study.toml"), "--state", str(wages / "state")]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=True)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=HANG_S, check=True)
     told = done.stderr.splitlines()
     assert [line for line in told if "of north counts for wage:" in line]
     assert [line for line in told if "of north counts for regions:" in line]
@@ -239,6 +242,6 @@ def test_the_income_example_makes_its_own_data(tmp_path: Path, census: bool) -> 
             connection.register("people", synthetic_adults(100_000, seed=5))
             connection.sql("SELECT * FROM people").write_parquet(str(tmp_path / "census.parquet"))
         words.append(str(tmp_path / "census.parquet"))
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=HANG_S, check=True)
     assert ("drawn at random" in done.stdout) != census
     assert len(list((tmp_path / "data").glob("*.parquet"))) == 5

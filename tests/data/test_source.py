@@ -10,6 +10,7 @@ import duckdb
 import pytest
 
 from tests.data.tables import BOTH, NUMBER, complaint, read_plain
+from tests.patience import HANG_S
 from tpmdp.data.source import Source, find_source
 from tpmdp.errors import FileError
 
@@ -102,6 +103,7 @@ def test_other_kinds_of_files_are_refused(tmp_path: Path) -> None:
     assert "does not exist" in complaint(tmp_path / "c*.parquet", NUMBER)
 
 
+@pytest.mark.process
 def test_a_small_csv_file_needs_no_heavy_import(tmp_path: Path) -> None:
     path = write(tmp_path, "age\n1\n", "a.csv")
     program = (
@@ -109,5 +111,5 @@ def test_a_small_csv_file_needs_no_heavy_import(tmp_path: Path) -> None:
         f"read_table(Path({str(path)!r}), {{'age': 'number'}}); "
         "print([name for name in ('duckdb', 'psycopg', 'sqlite3') if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=HANG_S)
     assert done.stdout.strip() == "[]"

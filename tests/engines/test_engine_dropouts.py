@@ -170,6 +170,7 @@ def test_a_party_lost_when_self_masks_are_revealed_ends_the_session(
 # Real processes -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("guarantee", "lost"), [("computational", {2: Kind.SUBMIT}), ("statistical", {1: Kind.PAD})])
 def test_the_sum_of_the_others_when_processes_are_killed(
     guarantee: Guarantee, lost: dict[int, Kind], monkeypatch: pytest.MonkeyPatch
@@ -193,6 +194,7 @@ def lost_at_the_end(tmp_path_factory: pytest.TempPathFactory) -> TpmdpError:
     return caught.value
 
 
+@pytest.mark.process
 def test_no_sum_when_a_process_is_killed_before_it_reveals(lost_at_the_end: TpmdpError) -> None:
     assert "no self-mask from party 3" in str(lost_at_the_end)
 

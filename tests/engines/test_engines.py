@@ -28,7 +28,13 @@ from tpmdp.protocol.terms import Guarantee
 from tpmdp.queries.catalogue import EXAMPLES, SUM_KINDS
 
 FLOWER = FlowerEngine()  # starts its simulation once, for all tests of a process
-ENGINES: list[Engine] = [IdealEngine(), MemoryEngine(), RelayEngine(), MpycEngine(), FLOWER]
+ENGINES = [
+    IdealEngine(),
+    MemoryEngine(),
+    pytest.param(RelayEngine(), marks=pytest.mark.process),
+    pytest.param(MpycEngine(), marks=pytest.mark.process),
+    pytest.param(FLOWER, marks=[pytest.mark.process, pytest.mark.flower]),
+]
 SHAPES: list[tuple[int, int, Any, Guarantee, int]] = [
     (2, 1, "all", "computational", 1),
     (2, 0, [1], "computational", 3),
@@ -116,6 +122,8 @@ def flower() -> Iterator[FlowerEngine]:
     FLOWER.server, FLOWER.lost = None, {}
 
 
+@pytest.mark.flower
+@pytest.mark.process
 @pytest.mark.parametrize("server", [0, 2])
 def test_the_server_of_flower_is_a_party_like_any_other(flower: FlowerEngine, server: int) -> None:
     """A receiver and the lead, or neither: others get the same."""
@@ -127,6 +135,8 @@ def test_the_server_of_flower_is_a_party_like_any_other(flower: FlowerEngine, se
     assert all(total.tolist() == world.total for total in outcome.sums.values())
 
 
+@pytest.mark.flower
+@pytest.mark.process
 @pytest.mark.parametrize("server", [None, 0])
 @pytest.mark.parametrize("kind", [Kind.KEYS, Kind.SUBMIT])
 def test_nodes_of_flower_may_fail_before_they_have_submitted(
@@ -141,6 +151,8 @@ def test_nodes_of_flower_may_fail_before_they_have_submitted(
     assert outcome.sums[0].tolist() == world.inputs[[0, 2, 3]].sum(axis=0).tolist()
 
 
+@pytest.mark.flower
+@pytest.mark.process
 def test_who_is_lost_on_flower_in_the_last_step_or_leads_ends_the_session(flower: FlowerEngine) -> None:
     for lost, kind in ((3, Kind.REVEAL), (0, Kind.KEYS)):
         world = World(5, 3, [0, 4], label=f"end {lost}")

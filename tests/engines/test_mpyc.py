@@ -30,6 +30,8 @@ from tpmdp.engines.mpyc.record import MpycError, RecordError, decode_hello
 from tpmdp.engines.mpyc.worker_process import run_in_process
 from tpmdp.errors import DeadlineError, MissingDependencyError
 
+pytestmark = pytest.mark.process
+
 MAXIMUM = "tpmdp.engines.mpyc.functions:maximum"
 GRAM = "tpmdp.engines.mpyc.functions:gram"
 HERE = "tests.engines.mpyc_functions"

@@ -24,6 +24,8 @@ from tpmdp.queries.maximum import Maximum
 from tpmdp.study.file import parse_address
 from tpmdp.study.join import join
 
+pytestmark = pytest.mark.process
+
 MAXIMUM = "tpmdp.engines.mpyc.functions:maximum"
 
 

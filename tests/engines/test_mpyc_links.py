@@ -13,6 +13,8 @@ from tpmdp.engines.mpyc.link import _FRAME, LinkKind
 from tpmdp.engines.mpyc.network import SILENT_MAX, listen
 from tpmdp.engines.mpyc.record import RECORD_MAX, MpycError, decode_hello
 
+pytestmark = pytest.mark.process
+
 # --- strangers ---------------------------------------------------------------------------------------------------
 
 

@@ -20,6 +20,8 @@ from tpmdp.errors import DeadlineError
 from tpmdp.ledger import LedgerError
 from tpmdp.study.release import PartyRelease
 
+pytestmark = pytest.mark.process
+
 
 def low_and_high(parties: Parties, kind: str) -> tuple[IntArray, IntArray]:
     """Two inputs within the query's range, whose results differ by data of others if their noise is the same."""

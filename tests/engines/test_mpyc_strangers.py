@@ -19,6 +19,8 @@ from tpmdp.engines.mpyc.network import CLAIMS_MAX, SILENT_MAX, Address, Network,
 from tpmdp.engines.mpyc.record import HELLO_BYTES, Exchange, MpycError
 from tpmdp.errors import TpmdpError
 
+pytestmark = pytest.mark.process
+
 HOST, WORK = "127.0.0.1", b"w" * 32
 HANG_S = 300.0  # only guards against a hang
 Pump = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

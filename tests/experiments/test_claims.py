@@ -235,6 +235,7 @@ def test_claims_are_told_apart_and_say_where_they_stand() -> None:
 # --- summaries -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_simulated_error_covers_the_computed_one() -> None:
     jobs = [job for job in count.jobs(False, 11) if job.panel == "density" and job.x in (0.0, 0.5)]
     points = count_points([row for job in jobs for row in count.run(job)])
@@ -293,6 +294,7 @@ def consortium_rows() -> list[Row]:
     return [row for job in consortium.jobs(True, 1) for row in consortium.run(job)]
 
 
+@pytest.mark.slow
 def test_tables_beyond_the_figures(consortium_rows: list[Row]) -> None:
     results = Results(consortium_rows=consortium_rows)
     price = {(row["n"], row["t"]): row for row in price_table(results)}
@@ -310,6 +312,7 @@ def test_tables_beyond_the_figures(consortium_rows: list[Row]) -> None:
     assert price_table(Results()) == relax_table(Results()) == enjoyed_table(Results()) == []
 
 
+@pytest.mark.slow
 def test_protection_is_never_less_than_asked(consortium_rows: list[Row]) -> None:
     rows = [row for row in consortium_rows if row["panel"] == "enjoyed"]
     assert {row["mechanism"] for row in rows} == set(consortium.COMPARED) <= set(MECHANISMS)

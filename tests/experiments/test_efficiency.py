@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,11 +15,14 @@ import numpy as np
 import pytest
 
 import tpmdp.experiments.efficiency_experiment as efficiency
+from tests.patience import wait_until
 from tpmdp.errors import SolverError
-from tpmdp.experiments.efficiency_experiment import METHODS, RULES, complexity, disagreement, jobs, run, threshold_of
+from tpmdp.experiments.efficiency_experiment import METHODS, disagreement, run, threshold_of
 from tpmdp.experiments.efficiency_worker import constraint_matrix, draw_needs
-from tpmdp.experiments.jobs import Job, Row
+from tpmdp.experiments.jobs import Job
 from tpmdp.planning.lp import enumerate_constraints, solve_enumerated
+
+pytestmark = pytest.mark.process
 
 COLUMNS = ["panel", "rule", "method", "n", "threshold", "seconds", "build_s", "solve_s", "runs", "peak_bytes"]
 COLUMNS += ["constraints", "nonzeros", "total", "outcome", "seed"]
@@ -152,13 +154,13 @@ def test_a_worker_ends_with_whoever_started_it() -> None:
     starter = subprocess.Popen([sys.executable, "-c", program])
     children = Path(f"/proc/{starter.pid}/task/{starter.pid}/children")
     try:
-        worker = int(wait_for(lambda: children.read_text().split())[0])
-        wait_for(lambda: resident_mb(worker) > 200)  # it is at work
+        worker = int(wait_until(lambda: children.read_text().split())[0])
+        wait_until(lambda: resident_mb(worker) > 200)  # it is at work
     finally:
         starter.kill()
         starter.wait()
     try:
-        wait_for(lambda: resident_mb(worker) == 0)
+        wait_until(lambda: resident_mb(worker) == 0)
     finally:
         with suppress(ProcessLookupError):
             os.kill(worker, signal.SIGKILL)
@@ -166,61 +168,3 @@ def test_a_worker_ends_with_whoever_started_it() -> None:
 
 def resident_mb(pid: int) -> int:
     return efficiency._resident_bytes(pid) >> 20
-
-
-def wait_for(condition: Any) -> Any:
-    end = time.monotonic() + 15
-    while not (found := condition()):
-        assert time.monotonic() < end
-        time.sleep(0.01)
-    return found
-
-
-@pytest.mark.parametrize("quick", [True, False])
-def test_jobs_cover_every_method_and_rule(quick: bool) -> None:
-    found = jobs(quick, seed=3)
-    assert {(one.panel, one.setting["method"]) for one in found} == {(rule, name) for rule in RULES for name in METHODS}
-    assert len({one.key for one in found}) == len(found)
-    for rule in RULES:
-        sizes = {
-            name: [one.x for one in found if (one.panel, one.setting["method"]) == (rule, name)] for name in METHODS
-        }
-        assert {*sizes["highs"], *sizes["gurobi"]} <= set(sizes["ours"])
-        assert max(sizes["ours"]) == (1e5 if quick else 1e7)
-        # Only the last point of a solver is one that may fail.
-        beyond = [n for n in sizes["gurobi"] if efficiency._coalitions(int(n), threshold_of(rule, int(n))) > 2000]  # type: ignore[operator]
-        assert beyond == sizes["gurobi"][-1:]
-
-
-def made_up(method: str, rule: str, sizes: tuple[int, ...], seconds: Any, peak_bytes: Any) -> list[Row]:
-    fields = {"panel": rule, "method": method, "outcome": "ok"}
-    return [{**fields, "n": n, "seconds": seconds(n), "peak_bytes": peak_bytes(n)} for n in sizes]
-
-
-def test_complexity_recovers_known_growth() -> None:
-    sizes, parties = (10, 20, 50, 100, 200, 400), tuple(range(6, 25))
-    rows = made_up("highs", "t2", sizes, lambda n: 2e-3 + 1e-8 * n**3.5, lambda n: 60_000 + 20 * n**3)
-    rows += made_up("highs", "half", parties, lambda n: 1e-3 + 1e-7 * 2.1**n, lambda n: 5_000 + 100 * 2.0**n)
-    rows += made_up("ours", "half", (10, 10**3, 10**5, 10**6, 10**7, 10**8), lambda n: 1e-5 + 1e-9 * n, lambda n: 9 * n)
-    rows += made_up("gurobi", "t3", (8, 10), lambda n: 1e-3 * n, lambda n: 1e6 * n)
-    rows.append({**rows[0], "n": 500, "outcome": "memory", "seconds": None, "peak_bytes": None})
-    table = {str(row["what"]): row for row in complexity(rows)}
-    assert list(table) == ["HiGHS, t = 2", "HiGHS, t = n/2", "Gurobi, t = 3", "ours, t = n/2"]
-    assert all(
-        list(row) == ["what", "paper_space", "measured_space", "paper_time", "measured_time", "over"]
-        for row in table.values()
-    )
-    constant, half, few, ours = table.values()
-    assert float(str(constant["measured_time"]).removeprefix("n^")) == pytest.approx(3.5, abs=0.02)
-    assert constant["measured_space"] == "n^3.00"
-    assert (constant["paper_space"], constant["paper_time"]) == ("O(n^(C+2)) = O(n^4)", "~O(n^(C+2.5)) = ~O(n^4.5)")
-    assert str(constant["over"]).endswith("to 400")
-    assert (half["measured_time"], half["measured_space"]) == ("2.10^n", "2.00^n")
-    assert (ours["measured_time"], ours["measured_space"]) == ("n^1.00", "n^1.00")
-    assert few["measured_time"] == few["measured_space"] == "too few points"
-
-
-def test_huge_numbers_of_coalitions() -> None:
-    assert efficiency._coalitions(10, 5) == 252
-    assert efficiency._coalitions(10**7, 3) == pytest.approx(1e21 / 6, rel=1e-5)
-    assert efficiency._coalitions(10**7, 5 * 10**6) is None

@@ -16,10 +16,13 @@ import tpmdp.experiments.count_experiment as count
 import tpmdp.experiments.efficiency_experiment as efficiency
 import tpmdp.experiments.regression_experiment as regression
 from tests.cli.test_commands import tpmdp
+from tests.patience import HANG_S
 from tpmdp._util.process import python_command, python_environment
 from tpmdp.experiments.claims.claim import ClaimStatus
 from tpmdp.experiments.weights_checks import WANTED
 from tpmdp.mechanisms.registry import MECHANISMS
+
+pytestmark = pytest.mark.process
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +31,7 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
     folder = tmp_path_factory.mktemp("experiments")
     command = python_command("-m", "tpmdp", "experiment", "all", "--quick", "--out", "results")
     done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, env=python_environment(), timeout=600, check=False
+        command, cwd=folder, capture_output=True, text=True, env=python_environment(), timeout=HANG_S, check=False
     )
     assert done.returncode == 0, done.stderr
     return folder / "results", done.stdout, done.stderr

@@ -31,6 +31,8 @@ from tpmdp.experiments.figures.weights_figures import draw_adversary, draw_weigh
 from tpmdp.experiments.jobs import Row
 from tpmdp.mechanisms.registry import MECHANISMS
 
+pytestmark = pytest.mark.slow  # figures take seconds to draw
+
 Draw = Callable[[Path], None]
 
 

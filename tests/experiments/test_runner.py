@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import tpmdp.experiments.count_experiment as count
+from tests.patience import HANG_S, wait_until
 from tpmdp._util.process import python_command, python_environment
 from tpmdp.errors import FileError, InputError
 from tpmdp.experiments.jobs import Job, Row
@@ -42,6 +42,7 @@ class Noting:
         return count.run(job)
 
 
+@pytest.mark.process
 def test_workers_and_one_after_another_give_the_same_rows(tmp_path: Path, wanted: list[Row]) -> None:
     assert run_jobs(JOBS, count.run, tmp_path / "one", backend=ONE) == wanted
     assert run_jobs(JOBS, count.run, tmp_path / "two", backend=Backend(workers=2)) == wanted
@@ -129,10 +130,7 @@ def cluster(tmp_path: Path) -> Iterator[str]:
 
         where = ("--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(file))
         start("distributed.cli.dask_scheduler", *where)
-        for _ in range(600):
-            if file.exists() and file.read_text().endswith("}"):
-                break
-            time.sleep(0.1)
+        wait_until(lambda: file.exists() and file.read_text().endswith("}"))
         address = json.loads(file.read_text())["address"]
         for _ in range(2):
             more = ("--nthreads", "1", "--no-nanny", "--no-dashboard", "--local-directory", str(tmp_path / "worker"))
@@ -140,12 +138,13 @@ def cluster(tmp_path: Path) -> Iterator[str]:
         yield address
 
 
+@pytest.mark.process
 def test_a_dask_cluster_gives_the_same_files(tmp_path: Path, cluster: str) -> None:
     def files(folder: str, *more: str) -> dict[str, bytes]:
         out = tmp_path / folder
         command = python_command("-m", "tpmdp", "experiment", "consortium", "--quick", "--out", str(out), *more)
         done = subprocess.run(
-            command, capture_output=True, text=True, env=python_environment(), timeout=300, check=False
+            command, capture_output=True, text=True, env=python_environment(), timeout=HANG_S, check=False
         )
         assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
         return {path.name: path.read_bytes() for path in out.glob("*.csv")}
@@ -173,20 +172,21 @@ def _start(out: Path, *more: str) -> subprocess.Popen[str]:
 
 
 def _wait_for_parts(out: Path, process: subprocess.Popen[str]) -> None:
-    for _ in range(6000):
-        if len(list((out / "parts").glob("count-*.json"))) >= 2:
-            return
+    def enough() -> bool:
         assert process.poll() is None
-        time.sleep(0.01)
+        return len(list((out / "parts").glob("count-*.json"))) >= 2
+
+    wait_until(enough)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path: Path, number: signal.Signals) -> None:
     out = tmp_path / "out"
     process = _start(out)
     _wait_for_parts(out, process)
     os.killpg(process.pid, number)  # as Ctrl-C in a terminal does: workers get it too
-    error = process.communicate(timeout=60)[1]
+    error = process.communicate(timeout=HANG_S)[1]
     kept = {path.name: path.stat().st_mtime_ns for path in (out / "parts").glob("*.json")}
     assert kept
     assert not (out / "count.csv").exists()
@@ -195,7 +195,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path: Path, number: sig
         assert "Traceback" not in error, error
         assert f"finished jobs are stored in {out}: run the same command again to resume" in error
     again = _start(out)
-    assert again.communicate(timeout=300)[1].count("Traceback") == 0
+    assert again.communicate(timeout=HANG_S)[1].count("Traceback") == 0
     assert again.returncode == 0
     for name, modified in kept.items():
         assert (out / "parts" / name).stat().st_mtime_ns == modified
@@ -206,6 +206,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path: Path, number: sig
     assert lines[-1] == ",".join(str(value) for value in count.run(jobs[-1])[-1].values())
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_nothing_stays_behind(tmp_path: Path, number: signal.Signals) -> None:
     """Neither workers nor, unless it was killed, half-written files."""
@@ -213,14 +214,14 @@ def test_nothing_stays_behind(tmp_path: Path, number: signal.Signals) -> None:
     process = _start(out, "--workers", "2")
     _wait_for_parts(out, process)
     os.kill(process.pid, number)  # the command alone, not its workers
-    assert process.wait(60) == (143 if number == signal.SIGTERM else -signal.SIGKILL)
+    assert process.wait(HANG_S) == (143 if number == signal.SIGTERM else -signal.SIGKILL)
     assert process.stderr is not None
     process.stderr.close()
-    for _ in range(600):
+
+    def all_ended() -> bool:
         listed = subprocess.run(["ps", "-o", "pid=", "--sid", str(process.pid)], capture_output=True, check=False)
-        if not listed.stdout.strip():
-            break
-        time.sleep(0.1)
-    assert not listed.stdout.strip()
+        return not listed.stdout.strip()
+
+    wait_until(all_ended, poll_s=0.1)
     if number == signal.SIGTERM:
         assert not [path for path in out.rglob("*") if path.name.startswith(".tpmdp-")]

@@ -23,6 +23,8 @@ from tpmdp.protocol.messages import verify as verify_signature
 from tpmdp.protocol.terms import Terms
 from tpmdp.study.identity import read_key
 
+pytestmark = pytest.mark.process
+
 Batch = list[tuple[int, bytes]]
 
 

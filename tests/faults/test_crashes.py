@@ -12,6 +12,8 @@ from tests.faults.consortium import HANG_S, NAMES, Consortium, check_answers, en
 from tpmdp.ledger import Ledger
 from tpmdp.protocol.masks import from_words, word_type
 
+pytestmark = pytest.mark.process
+
 STEPS = [
     "before:Ledger.reserve:1",
     "after:Ledger.reserve:1",

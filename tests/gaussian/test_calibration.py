@@ -41,6 +41,7 @@ def all_points() -> tuple[Floats, Floats]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 def test_sigma_is_accurate_to_1e_12_and_never_too_small(part: int) -> None:
     epsilon, delta = (column[part::4] for column in all_points())
@@ -51,6 +52,7 @@ def test_sigma_is_accurate_to_1e_12_and_never_too_small(part: int) -> None:
         assert 0 <= error <= 1e-12, (eps, dlt, float(error))
 
 
+@pytest.mark.slow
 def test_sigma_is_never_too_small_far_outside_the_promised_range() -> None:
     rng = np.random.default_rng(11)
     epsilon = 10 ** rng.uniform(-20, 9, 250)
@@ -213,6 +215,7 @@ def test_bad_sigma_is_refused_by_every_inverse() -> None:
         tpmdp.mu_at(-2.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("side", "series"), [(1, True), (1, False), (-1, False)])
 def test_the_rounding_error_stays_within_the_proven_bound(side: int, series: bool) -> None:
     """Lemma C1 of docs/theory.md, entry by entry: |computed log delta - true log delta| <= tau, with room."""

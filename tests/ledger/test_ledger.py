@@ -27,6 +27,7 @@ import tpmdp.ledger as module
 import tpmdp.ledger.file as ledger_file
 import tpmdp.ledger.schema as ledger_schema
 from tests.oracles import DIGITS, exact_delta
+from tests.patience import HANG_S
 from tpmdp.cli.ledger import ledger as group
 from tpmdp.errors import FileError, InputError, TpmdpError
 from tpmdp.ledger import Charge, Entry, Ledger, LedgerError, OverspendError, promise, promises, square_up
@@ -66,7 +67,7 @@ def worker(*arguments: object) -> subprocess.Popen[str]:
 
 
 def finish(process: subprocess.Popen[str]) -> Any:
-    out, err = process.communicate(timeout=300)
+    out, err = process.communicate(timeout=HANG_S)
     assert process.returncode == 0, err
     return json.loads(out.splitlines()[-1])
 
@@ -364,6 +365,7 @@ def test_an_outcome_of_any_text_can_be_noted(ledger: Ledger) -> None:
 # --- other processes, crashes, full disks ------------------------------------------------------------------------
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("count", [2, 8])
 def test_processes_that_spend_at_once_never_exceed_the_limit(path: Path, tmp_path: Path, count: int) -> None:
     rounds = 40 // count + 5
@@ -384,6 +386,7 @@ def test_processes_that_spend_at_once_never_exceed_the_limit(path: Path, tmp_pat
         assert not exact_promise_holds(1.0, [cost(0.05)] * (len(found) + 1), 1e-6)  # it could not have taken more
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("count", [2, 8])
 def test_processes_that_race_for_a_session_use_the_same_noise(path: Path, tmp_path: Path, count: int) -> None:
     Ledger.create(path, "north", 10.0, 1e-6).close()
@@ -412,6 +415,7 @@ def test_threads_may_share_a_ledger(path: Path) -> None:
         ledger.verify()
 
 
+@pytest.mark.process
 def test_a_killed_process_loses_nothing_it_had_reported(path: Path) -> None:
     Ledger.create(path, "north", INF, 1e-6).close()
     result = finish(worker("kill", path, 40, 1))
@@ -432,6 +436,7 @@ def test_a_killed_process_loses_nothing_it_had_reported(path: Path) -> None:
             assert kept == {"receipt": b"x"} or len(kept["seed"]) == 9000
 
 
+@pytest.mark.process
 def test_a_full_disk_changes_nothing_and_the_ledger_stays_usable(path: Path) -> None:
     with Ledger.create(path, "north", INF, 1e-6) as ledger:
         spend(ledger, 1000, 0.1)
@@ -448,6 +453,7 @@ def test_a_full_disk_changes_nothing_and_the_ledger_stays_usable(path: Path) -> 
         assert ledger.spent().sessions == 4
 
 
+@pytest.mark.process
 def test_a_ledger_held_by_another_process_is_reported(
     path: Path, tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -460,7 +466,7 @@ def test_a_ledger_held_by_another_process_is_reported(
         with pytest.raises(FileError, match="is in use by another process: try again"):
             spend(impatient, 1, 0.1)
         (tmp_path / "start").touch()
-        process.communicate(timeout=60)
+        process.communicate(timeout=HANG_S)
         spend(impatient, 1, 0.1)
     spend(ledger, 2, 0.1)
     ledger.verify()

@@ -54,6 +54,7 @@ def check(mechanism: Shared, setting: Setting) -> None:
     assert_enjoyed(spec, honest, mechanism.enjoyed(setting))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", SHARED, ids=lambda one: one.name)
 @pytest.mark.parametrize("count", [2, 3, 4, 5])
 def test_every_threshold_and_receiver_pattern_keeps_every_budget(mechanism: Shared, count: int) -> None:

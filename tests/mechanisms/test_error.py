@@ -31,6 +31,7 @@ def test_all_mechanisms_are_here_by_the_names_of_the_paper() -> None:
         assert mechanism.trust
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("problem", PROBLEMS, ids=["count", "regression"])
 @pytest.mark.parametrize("mechanism", MECHANISMS.values(), ids=MECHANISMS)
 def test_error_is_what_is_simulated(mechanism: Mechanism, problem: Problem) -> None:

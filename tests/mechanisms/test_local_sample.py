@@ -92,6 +92,7 @@ def test_replacing_and_leaving_out_on_a_line() -> None:
                 assert found <= 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [[0.1, 2.0], [0.05, 0.5, 3.0, INF], [0.1, 0.9, 1.5, 4.0]], ids=str)
 def test_every_pattern_of_kept_inputs_gives_bias_and_variance_exactly(epsilon: list[float]) -> None:
     for problem in both_problems(len(epsilon)):

@@ -54,6 +54,7 @@ def test_the_chance_is_the_plain_formula(epsilon: list[float]) -> None:
         assert abs(DIGITS(got) - exact) <= exact * DIGITS(1e-12) + DIGITS(1e-307)  # the last: the least doubles
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("epsilon", "chance", "deviation"), [(0.5, 0.3, 2.0), (0.05, 0.9, 4.0), (2.0, 0.1, 0.5), (0.3, 1.0, 1.5)]
 )

@@ -106,6 +106,7 @@ def test_noise_for_less_than_the_inputs_can_change_is_refused(mechanism: Mechani
 UGLY = [1e-20, 1e-9, 0.1, 800.0, 1e9, INF]
 
 
+@pytest.mark.slow
 @EVERY
 def test_ugly_budgets_give_numbers(mechanism: Mechanism) -> None:
     """Every warning is an error here, so neither overflow nor 0 times infinity can hide."""

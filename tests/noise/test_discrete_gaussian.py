@@ -40,6 +40,7 @@ def p_value(draws: NDArray[np.int64], sigma: int, edges: list[int]) -> float:
     return float(stats.chisquare(observed, expected).pvalue)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sigma", [1, 2, 3, 5, 17, 100, 1000])
 def test_draws_follow_the_exact_mass_function(sigma: int) -> None:
     """Chi-square over many seeds: the p-values themselves must look uniform."""

@@ -10,6 +10,7 @@ import sys
 import numpy as np
 import pytest
 
+from tests.patience import HANG_S
 from tpmdp.noise.source import seeded_source, system_source
 
 
@@ -42,13 +43,14 @@ def test_nothing_is_said_and_nothing_can_be_copied(source: object) -> None:
             setattr(source, field, True)
 
 
+@pytest.mark.process
 def test_a_forked_process_cannot_draw_the_same_noise() -> None:
     program = (
         "import os; from tpmdp.noise.source import system_source; s = system_source(); pid = os.fork()\n"
         "if pid: os._exit(os.waitpid(pid, 0)[1] >> 8)\n"
         "try: s.words(1)\nexcept RuntimeError: os._exit(7)"
     )
-    assert subprocess.run([sys.executable, "-c", program], timeout=60, check=False).returncode == 7
+    assert subprocess.run([sys.executable, "-c", program], timeout=HANG_S, check=False).returncode == 7
 
 
 def test_words_are_balanced() -> None:

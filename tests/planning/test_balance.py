@@ -62,6 +62,7 @@ def test_no_weights_are_better_and_these_attain_the_bound() -> None:
         assert ((found.pressure >= 0) & (found.pressure <= 1)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threshold", [1, 2, 3, 4])
 def test_a_generic_optimiser_finds_nothing_better(threshold: int) -> None:
     random = np.random.default_rng(threshold)

@@ -31,6 +31,7 @@ def problems(draw: st.DrawFn) -> tuple[Any, Any, Any]:
     return column(NEEDS), column(st.integers(0, count - 1)), column(st.booleans())
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(problems())
 def test_the_compact_dual_equals_the_enumerated_program(problem: tuple[Any, Any, Any]) -> None:
@@ -40,6 +41,7 @@ def test_the_compact_dual_equals_the_enumerated_program(problem: tuple[Any, Any,
         assert solve_compact(need, threshold, receivers).total == pytest.approx(full.total, rel=1e-7, abs=1e-12)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_personal_thresholds_are_private_optimal_and_certified(data: st.DataObject) -> None:

@@ -100,6 +100,7 @@ def test_bad_csv_names_the_line_and_the_remedy(tmp_path: Path, content: str | by
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_one_bad_row_in_a_million_is_named(tmp_path: Path) -> None:
     rows = ["0.5,1e-6"] * 1_000_000
     rows[654_320] = "oops,1e-6"

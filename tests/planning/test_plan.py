@@ -55,6 +55,7 @@ def assert_private(plan: Plan) -> None:
         assert least is None or least >= Fraction(need)
 
 
+@pytest.mark.slow
 @settings(max_examples=2400, deadline=None)
 @given(specs())
 def test_plans_are_optimal_private_and_certified(spec: Spec) -> None:
@@ -96,6 +97,7 @@ def assert_certified(certificate: Certificate) -> None:
     assert bound <= total <= bound * (1 + Fraction(1, 10**12))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", range(1, 9))
 def test_every_threshold_and_every_receiver_pattern_has_a_certificate(count: int) -> None:
     need = ordered_needs(count)
@@ -109,6 +111,7 @@ def test_every_threshold_and_every_receiver_pattern_has_a_certificate(count: int
         assert seen == set(Case) - {Case.PERSONAL_THRESHOLDS}
 
 
+@pytest.mark.slow
 @settings(max_examples=500, deadline=None)
 @given(st.integers(2, 60), st.data())
 def test_larger_structures_have_certificates_too(count: int, data: st.DataObject) -> None:
@@ -213,6 +216,7 @@ def refused(certificate: Certificate, spec: Spec) -> str:
     return str(caught.value)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(specs(most=7), st.data())
 def test_any_single_tampering_is_refused(spec: Spec, data: st.DataObject) -> None:

@@ -110,6 +110,7 @@ def own_weights(count: int, random: np.random.Generator) -> list[float]:
     return weights
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [2, 3, 4, 5])
 def test_weighted_plans_are_private_and_of_least_noise_for_all_receivers_and_thresholds(count: int) -> None:
     random = np.random.default_rng(count)

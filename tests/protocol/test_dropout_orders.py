@@ -638,6 +638,7 @@ SHAPES: Final = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rebuilds", [False, True])
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_whatever_comes_in_whatever_order_each_vector_is_in_one_sum_of_a_group(

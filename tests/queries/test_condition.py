@@ -104,6 +104,7 @@ def database() -> Iterator[duckdb.DuckDBPyConnection]:
         yield connection
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(known=conditions)
 def test_conditions_mean_what_a_naive_evaluation_and_duckdb_say(

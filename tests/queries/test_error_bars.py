@@ -16,10 +16,14 @@ from tpmdp.queries.base import Query
 from tpmdp.queries.error_bars import first_order, ratio_interval
 from tpmdp.queries.noisy_quadratic import REGULARISED, TRIMMED
 
-RUNS: Final = 4000
+# A coverage of 95 % is measured with a standard error of 0.005 in 2000 runs, and of 0.007 in 1000: the bounds below lie
+# four, or nearly three, standard errors away. Noise is seeded, so that a test that passes once passes always.
+RUNS: Final = 2000
 FEWER: Final = 1000  # where every answer is a simulation of its own
 RECORDS: Final = 20_000
 AT_LEAST, AT_MOST = 0.93, 0.97
+
+pytestmark = pytest.mark.slow  # thousands of simulated releases in each
 
 
 def census() -> Table:
@@ -189,11 +193,12 @@ def check_repairs(one: Simulated) -> None:
 )
 def test_coefficients_are_covered(entry: dict[str, Any], part: dict[str, Any], error: float) -> None:
     """Of 20,000 people; with more noise some forms have to be repaired, and these come without an interval."""
-    found = simulate({**entry, **part}, error, FEWER if entry == LINEAR and not part and error <= 100 else RUNS)
+    found = simulate({**entry, **part}, error, FEWER if entry == LINEAR and not part and error <= 300 else RUNS)
     for label, one in found.items():
         check_repairs(one)
-        if label == "R squared" and error > 100:
-            continue  # see below
+        if label == "R squared" and error > 100:  # with more noise: covered, or without an interval
+            assert part or one.overall >= AT_LEAST
+            continue
         assert AT_LEAST <= one.coverage <= (AT_MOST if one.share_with_interval == 1 else 0.98), label
         assert one.overall >= AT_LEAST, label
     repaired = 1 - found["age"].share_with_interval
@@ -220,7 +225,7 @@ def test_what_is_claimed_is_coverage_over_all_releases() -> None:
         assert one.coverage >= 0.85
 
 
-@pytest.mark.parametrize("error", [100.0, 300.0, 500.0, 850.0])
+@pytest.mark.parametrize("error", [100.0, 500.0])  # 300 and 850: above
 def test_r_squared_is_covered_with_more_noise(error: float) -> None:
     """Or comes without an interval, where the target's own variance is close to the noise."""
     assert simulate(LINEAR, error, FEWER if error <= 100 else RUNS)["R squared"].overall >= AT_LEAST

@@ -97,6 +97,7 @@ _NEAR = st.sampled_from(
 _ANY = _FLOATS | _NEAR | st.floats(-2.0, 8.0)
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(data=st.data())
 @each_unit

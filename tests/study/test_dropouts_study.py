@@ -12,6 +12,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tests.engines.patience import drops_only
+from tests.patience import DEADLINE, HANG_S
 from tpmdp import Ledger, Study, join, run
 from tpmdp.engines.memory import MemoryEngine
 from tpmdp.engines.relay.engine import relay_process
@@ -107,11 +108,12 @@ def test_what_was_told_before_parties_could_drop_out_is_still_read() -> None:
     assert PartyRelease.of_plain(told).missing == ()
 
 
+@pytest.mark.process
 def test_a_study_over_the_relay_goes_on_without_a_party_that_never_comes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(PartySession, "drop_missing", drops_only({NAMES.index("west")}))
-    study = Study.parse(document(patience="1s", deadline="10m"))
+    study = Study.parse(document(patience="1s", deadline=DEADLINE))
     identities = {name: Ed25519PrivateKey.generate() for name in NAMES}
     study = study.with_keys({name: one.public_key().public_bytes_raw() for name, one in identities.items()})
     data, told, failed = tables(), {}, {}
@@ -128,7 +130,7 @@ def test_a_study_over_the_relay_goes_on_without_a_party_that_never_comes(
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(600)
+            thread.join(HANG_S)
     assert not failed
     assert sorted(told) == ["east", "north", "office", "south"]
     assert {one.missing for one in told.values()} == {("west",)}

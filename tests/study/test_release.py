@@ -44,7 +44,11 @@ def study(**changes: Any) -> Study:
     return Study.parse(document)
 
 
-@pytest.mark.parametrize("engine", [IdealEngine(), MemoryEngine(), RelayEngine()], ids=lambda engine: engine.name)
+@pytest.mark.parametrize(
+    "engine",
+    [IdealEngine(), MemoryEngine(), pytest.param(RelayEngine(), marks=pytest.mark.process)],
+    ids=lambda engine: engine.name,
+)
 def test_every_engine_releases_to_receivers_only(engine: Any) -> None:
     result = run(study(), TABLES, engine=engine)
     assert result.parties["south"].answers is None
@@ -54,6 +58,7 @@ def test_every_engine_releases_to_receivers_only(engine: Any) -> None:
     assert abs(answer.value - TRUTH) < 8 * answer.standard_error
 
 
+@pytest.mark.slow
 def test_the_error_of_many_releases_is_as_stated() -> None:
     """A chi-square test of the standard error, and of the mean: 300 releases of the whole protocol."""
     found = [run(study(), TABLES).answers[0] for _ in range(300)]

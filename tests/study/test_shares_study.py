@@ -14,11 +14,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.patience import DEADLINE, HANG_S
 from tpmdp import InputError, Study, run
 from tpmdp.data.table import Table
 from tpmdp.engines.memory import MemoryEngine
 from tpmdp.experiments.population import RANGES, synthetic_adults
 from tpmdp.ledger import Ledger
+
+pytestmark = pytest.mark.process
 
 PARTIES = [{"name": name, "records": 4000} for name in ("bank", "school", "registry")]
 HELD = {"bank": ["income"], "school": ["education", "age"], "registry": ["children"]}
@@ -28,7 +31,7 @@ VERTICAL: dict[str, Any] = {
     "receivers": ["bank", "school"],
     "delta": 1e-6,
     "epsilon": 8.0,
-    "deadline": "60s",
+    "deadline": DEADLINE,
     "parties": PARTIES,
     "queries": [
         {
@@ -142,12 +145,12 @@ def test_a_run_of_processes_is_resumed_after_a_party_was_killed(tmp_path: Path) 
     end = time.monotonic() + 60
     while killed is None and first.poll() is None and time.monotonic() < end:
         killed = kill_worker_of(first.pid)
-    _, complaint = first.communicate(timeout=120)
+    _, complaint = first.communicate(timeout=HANG_S)
     assert killed is not None
     assert first.returncode in (2, 3), complaint
     assert len(complaint.strip().splitlines()) == 1
-    told = json.loads(command(*words).communicate(timeout=120)[0])
-    again = json.loads(command(*words).communicate(timeout=120)[0])
+    told = json.loads(command(*words).communicate(timeout=HANG_S)[0])
+    again = json.loads(command(*words).communicate(timeout=HANG_S)[0])
     bank = told["parties"][0]
     assert bank["answers"] == again["parties"][0]["answers"]
     assert again["parties"][0]["again"]
@@ -183,12 +186,12 @@ def ancestors(pid: int) -> list[int]:
 def test_join_without_an_address_or_with_a_missing_party_says_so(tmp_path: Path) -> None:
     study = write(tmp_path / "data", VERTICAL)
     done = command("run", study, "--state", tmp_path / "state", "--json")
-    done.communicate(timeout=120)
+    done.communicate(timeout=HANG_S)
     keyed = tmp_path / "state" / "study.toml"  # has keys, and addresses nobody listens on now
     join: list[str | Path] = ["join", keyed, "--as", "bank", "--key", tmp_path / "state" / "bank.key", "--session", "2"]
     join += ["--data", tmp_path / "data" / "bank.csv", "--deadline", "3s", "--ledger", tmp_path / "new.ledger"]
     late = command(*join)
-    _, complaint = late.communicate(timeout=120)
+    _, complaint = late.communicate(timeout=HANG_S)
     assert late.returncode == 3
     assert "school" in complaint
     assert "registry" in complaint
@@ -196,6 +199,6 @@ def test_join_without_an_address_or_with_a_missing_party_says_so(tmp_path: Path)
     bare.write_text("\n".join(line for line in keyed.read_text().splitlines() if "address" not in line))
     join[1] = bare
     refused = command(*join)
-    _, complaint = refused.communicate(timeout=120)
+    _, complaint = refused.communicate(timeout=HANG_S)
     assert refused.returncode == 2
     assert "address of bank" in complaint

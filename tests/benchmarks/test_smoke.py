@@ -1,0 +1,63 @@
+"""Every benchmark runs to its end at toy size, so that none of them rots. What it measures there means nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from benchmarks.__main__ import BENCHMARKS
+
+from benchmarks import flower
+from tests.patience import HANG_S
+
+pytestmark = pytest.mark.process
+
+ROOT = Path(__file__).parents[2]
+FLOWER_TOY = {flower.OURS: {"tolerate": 1, "threshold": 2}, flower.PEER: {"num_shares": 3, "threshold": 2}}
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_a_benchmark_runs_at_toy_size(name: str, tmp_path: Path) -> None:
+    out = tmp_path / "page.md"
+    command = [sys.executable, "-m", "benchmarks", name, "--toy", "--out", str(out)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HANG_S, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = [line.split(" | ") for line in out.read_text().splitlines() if line.startswith("| ")][2:]
+    assert rows
+    assert all(what.strip("| ") and measured and "nan" not in measured for what, measured, *_ in rows)
+
+
+def test_every_module_with_rows_is_a_benchmark() -> None:
+    with_rows = {path.stem for path in (ROOT / "benchmarks").glob("*.py") if "\ndef rows(" in path.read_text()}
+    assert with_rows == set(BENCHMARKS)
+
+
+@pytest.fixture(scope="module")
+def trainings() -> dict[str, dict[str, Any]]:
+    """One training of each peer: Ray starts once in each."""
+    return {module: flower.run(module, {"clients": 3, "entries": 5, **more}) for module, more in FLOWER_TOY.items()}
+
+
+@pytest.mark.flower
+def test_both_flower_peers_train(trainings: dict[str, dict[str, Any]]) -> None:
+    for module, result in trainings.items():
+        assert (result["completed"], result["counted"], result["problem"]) == (True, 3, None), module
+    assert trainings[flower.OURS]["exact"]
+
+
+@pytest.mark.flower
+def test_the_flower_page_is_written(
+    trainings: dict[str, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the trainings above in place of the many that the page is made of."""
+    out = tmp_path / "page.md"
+    monkeypatch.setattr(flower, "run", lambda module, _: trainings[module])
+    monkeypatch.setattr(sys, "argv", ["benchmarks.flower", "--out", str(out), "--repeats", "1"])
+    flower.main()
+    text = out.read_text()
+    assert "times as fast as SecAgg+" in text
+    assert "NOT EXACT" not in text
+    assert "nan" not in text

@@ -208,7 +208,7 @@ class NoMailbox:
 
     bytes_sent = 0
 
-    def __init__(self, *_: object) -> None:
+    def __init__(self, *_: object, **__: object) -> None:
         pass
 
     def __enter__(self) -> NoMailbox:

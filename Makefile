@@ -46,7 +46,7 @@ bench: $(VENV)/.bench
 bench-flower: $(VENV)/.test
 	$(BIN)/python -m benchmarks.flower --out docs/reference/flower_measures.md
 
-docs: $(VENV)/.docs
+docs: $(VENV)/.docs  ## regenerate the reference pages and build the documentation site, strictly
 	$(BIN)/python -m tools.reference
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "wrote $(OUT)/site/index.html"

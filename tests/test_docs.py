@@ -33,14 +33,16 @@ def blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=name_of)
 def test_python_blocks_run_in_order(page: Path) -> None:
     code = "\n".join(blocks(page, "python"))
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     assert "assert " in code
 
 
+@pytest.mark.process
 def test_console_blocks_show_what_the_tool_prints() -> None:
     (block,) = blocks(ROOT / "README.md", "console")
     command, _, expected = block.partition("\n")
@@ -51,7 +53,7 @@ def test_console_blocks_show_what_the_tool_prints() -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=True,
         env=environment,
     )
@@ -63,6 +65,7 @@ def masked(text: str) -> list[str]:
     return re.sub(r"-?[0-9][0-9.,e-]*", "#", text.replace("─", " ")).split()
 
 
+@pytest.mark.process
 def test_the_readme_shows_what_a_run_prints(tmp_path: Path) -> None:
     (block,) = blocks(ROOT / "README.md", "text")
     done = subprocess.run(
@@ -70,13 +73,14 @@ def test_the_readme_shows_what_a_run_prints(tmp_path: Path) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr
     assert masked(done.stdout) == masked(block)
 
 
+@pytest.mark.process
 def test_the_tutorial_can_be_followed(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     commands = [
@@ -141,6 +145,7 @@ def test_the_page_on_queries_tells_the_factor_of_the_example() -> None:
     assert "(1.98 for the four queries of `examples/income`)" in text_of(HOW_TO / "queries.md")
 
 
+@pytest.mark.process
 def test_toml_blocks_are_valid_studies(tmp_path: Path) -> None:
     (block,) = blocks(HOW_TO / "planning.md", "toml")
     (tmp_path / "study.toml").write_text(block)
@@ -149,7 +154,7 @@ def test_toml_blocks_are_valid_studies(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr

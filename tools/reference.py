@@ -275,9 +275,11 @@ def first_paragraph(text: str | None) -> str:
     return inspect.cleandoc(text or "").split("\n\n")[0].split(">>>")[0]
 
 
-def generated_pages() -> dict[Path, str]:
-    """Every generated page and what it should hold."""
-    return {REFERENCE / "command-line.md": command_page(), REFERENCE / "api.md": api_page()}
+GENERATORS: Final[dict[Path, Callable[[], str]]] = {
+    REFERENCE / "command-line.md": command_page,
+    REFERENCE / "api.md": api_page,
+}
+"""Every generated page, and the function that gives its text."""
 
 
 def main() -> None:
@@ -285,12 +287,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tools.reference", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a page is out of date")
     check = parser.parse_args().check
-    stale = [path for path, text in generated_pages().items() if not path.exists() or path.read_text() != text]
+    texts = {path: generate() for path, generate in GENERATORS.items()}
+    stale = [path for path, text in texts.items() if not path.exists() or path.read_text() != text]
     for path in stale:
         if check:
             print(f"{path.relative_to(ROOT)} is out of date: run python -m tools.reference", file=sys.stderr)
         else:
-            path.write_text(generated_pages()[path])
+            path.write_text(texts[path])
             print(f"wrote {path.relative_to(ROOT)}")
     sys.exit(1 if check and stale else 0)
 

@@ -23,6 +23,7 @@ def test_there_is_a_recipe_for_each_thing_people_add() -> None:
     assert set(RECIPES) == {"query", "engine", "mechanism"}
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("kind", RECIPES)
 def test_a_recipe_can_be_followed(kind: str, tmp_path: Path) -> None:
     recipe = RECIPES[kind]

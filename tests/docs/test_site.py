@@ -13,6 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.process
 def test_the_site_builds_strictly_and_links_nothing_from_outside(tmp_path: Path) -> None:
     pytest.importorskip("material", reason="mkdocs-material is not installed: pip install 'tpmdp[docs]'")
     done = subprocess.run(

@@ -182,7 +182,7 @@ def test_each_query_has_its_share_of_one_budget(unit: Unit) -> None:
     assert study.spec().sensitivity.tolist() == pytest.approx([records] * 3, rel=1e-9)
     assert (study.spec().sensitivity >= records).all()
     alone = study_of({"name": "h", "kind": "histogram", "column": "x", "edges": [0, 1, 2, 3], "weight": 9}, unit=unit)
-    assert alone.scales == [1.0]
+    assert alone.computation.scales == [1.0]
 
 
 @each_unit

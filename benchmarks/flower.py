@@ -1,4 +1,4 @@
-"""tpmdp on Flower beside Flower's SecAgg+, in one run: `python -m benchmarks.flower --out docs/flower_measures.md`.
+"""tpmdp on Flower beside Flower's SecAgg+, in one run: `make bench-flower`.
 
 Every training is a process of its own; peers take turns, so that both see the same machine.
 """

@@ -161,7 +161,7 @@ def noisy_sum(folder: Path, strategy: PrivateStrategy, word: int) -> IntArray:
                 continue
             for entry in ledger.entries():
                 if entry.kind == "reserve" and entry.study == label:
-                    kept = ledger.kept(bytes.fromhex(entry.session))["vector"]
+                    kept = ledger.private_state(bytes.fromhex(entry.session))["vector"]
                     total += np.frombuffer(kept, dtype=word_type(word))
     return from_words(total, word)
 

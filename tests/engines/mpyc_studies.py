@@ -103,9 +103,9 @@ class Parties:
             ledger.verify()
             return sum(entry.kind == "reserve" for entry in ledger.entries())
 
-    def kept(self, name: str) -> dict[str, bytes]:
+    def private_state(self, name: str) -> dict[str, bytes]:
         with self.ledger(name) as ledger:
-            return ledger.kept(self.terms.session)
+            return ledger.private_state(self.terms.session)
 
     def corrupt(self, values: IntArray) -> WorkerProcess:
         """The bank's own worker, with any values and no noise; see `mpyc_vanishes`."""

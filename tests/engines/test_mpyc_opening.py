@@ -57,7 +57,7 @@ def test_a_corrupt_receiver_sees_one_result_and_no_second_one_with_the_same_nois
             if expected:
                 assert isinstance(told, MpycError)
                 assert "after the result was opened" in str(told)
-                assert "opening" in parties.kept(name)
+                assert "opening" in parties.private_state(name)
             elif name in receivers:
                 assert isinstance(told, LedgerError)
                 assert "must not be opened again: set session = 2" in str(told)
@@ -77,7 +77,7 @@ def test_a_party_that_vanishes_before_the_opening_costs_nothing_but_time(tmp_pat
     for name in ("school", "registry"):
         assert "run again" in str(said[name])
         assert "opened" not in str(said[name])
-        assert "opening" not in parties.kept(name)
+        assert "opening" not in parties.private_state(name)
     said = parties.begin("bank", "school", "registry").end()
     assert isinstance(said["bank"], PartyRelease), said
     assert said["bank"].answers is not None

@@ -187,7 +187,7 @@ def test_the_relay_and_colluding_non_receivers_see_ciphertext_keys_and_signature
         vectors = {}
         for place, name in enumerate(NAMES):
             with Ledger.open(consortium.ledger_file(name)) as ledger:
-                kept = ledger.kept(terms.session)
+                kept = ledger.private_state(terms.session)
                 keys[place] = X25519PrivateKey.from_private_bytes(kept["key 1"])
                 vectors[place] = kept["vector"]
         for process in (consortium.join("north"), *others):

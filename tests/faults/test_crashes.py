@@ -66,7 +66,7 @@ def test_all_killed_before_they_settle_get_the_answer_of_the_noise_they_had_draw
         total = np.zeros(1, dtype=word_type(terms.grid.word))
         for name in NAMES:
             with Ledger.open(consortium.ledger_file(name)) as ledger:
-                kept = ledger.kept(terms.session)
+                kept = ledger.private_state(terms.session)
                 total += np.frombuffer(kept["vector"], dtype=total.dtype)
         told = {name: ended(process) for name, process in zip(NAMES, consortium.join_all(), strict=True)}
         expected = terms.grid.decode(from_words(total, terms.grid.word))[0]
@@ -74,7 +74,7 @@ def test_all_killed_before_they_settle_get_the_answer_of_the_noise_they_had_draw
         consortium.check_ledgers()
         for name in NAMES:  # what could undo the noise is erased
             with Ledger.open(consortium.ledger_file(name)) as ledger:
-                assert set(ledger.kept(terms.session)) - {"outbox"} == {"plan", "salt", "data", "told"}
+                assert set(ledger.private_state(terms.session)) - {"outbox"} == {"plan", "salt", "data", "told"}
 
 
 @pytest.mark.parametrize(

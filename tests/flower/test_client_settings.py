@@ -399,10 +399,10 @@ def test_bad_values(folder: Path, old: str, new: str, reason: str) -> None:
 @pytest.mark.parametrize("text", ["name = ", "\0", "a = 1\na = 2", "[" * 3000, "name = inf inf"])
 def test_files_that_are_no_toml(folder: Path, text: str) -> None:
     (folder / "client.toml").write_text(text)
-    with pytest.raises(FileError, match="is not TOML"):
+    with pytest.raises(FileError, match="is not valid TOML"):
         read_settings(folder / "client.toml")
     (folder / "client.toml").write_bytes(b"name = \xff")
-    with pytest.raises(FileError, match="is not TOML"):
+    with pytest.raises(FileError, match="is not valid TOML"):
         read_settings(folder / "client.toml")
 
 

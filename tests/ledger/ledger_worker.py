@@ -106,7 +106,7 @@ def disk_full(file: Path) -> None:
             ledger.verify()
             assert sum(entry.kind == "reserve" for entry in ledger.entries()) == before + done
             assert (ledger.status(size.to_bytes(32, "big")) == "reserved") == bool(
-                ledger.kept(size.to_bytes(32, "big"))
+                ledger.private_state(size.to_bytes(32, "big"))
             )
             if done == 2:
                 break

@@ -96,9 +96,9 @@ def test_what_is_reserved_and_settled_is_there_after_reopening(path: Path, ledge
     ledger.close()
     with Ledger.open(path) as again:
         assert (again.party, again.unit, again.status(session(1))) == ("north", "record", "reserved")
-        assert again.kept(session(1)) == {"seed": b"\0\xff", "key": b""}
+        assert again.private_state(session(1)) == {"seed": b"\0\xff", "key": b""}
         again.settle(session(1), "answer", {"receipt": b"r"})
-        assert again.kept(session(1)) == {"receipt": b"r"}
+        assert again.private_state(session(1)) == {"receipt": b"r"}
         kinds = [(entry.number, entry.kind, entry.study, entry.outcome) for entry in again.entries()]
         assert kinds == [(1, "open", "", ""), (2, "reserve", "flu", ""), (3, "settle", "flu", "answer")]
         assert list(again.entries())[1].charge == cost(0.1)
@@ -221,7 +221,7 @@ def test_overspending_is_refused_and_says_what_is_left(path: Path, ledger: Ledge
     assert f"tpmdp ledger limit {path} --epsilon {module.rounded_up(refused.value.after)}" in text
     assert "SECRET" not in text
     assert list(ledger.entries()) == before
-    assert ledger.kept(session(2)) == {}
+    assert ledger.private_state(session(2)) == {}
     assert ledger.status(session(2)) == "unknown"
     ledger.set_limit(float(module.rounded_up(refused.value.after)), 1e-6)  # the remedy it names
     spend(ledger, 2, 0.5)
@@ -258,7 +258,7 @@ def test_a_charge_is_never_refunded(ledger: Ledger) -> None:
     after = spend(ledger, 1, 0.2)
     ledger.settle(session(1), "failed: connection lost", {})
     ledger.settle(session(1), "answer", {"more": b"x"})  # the first outcome stands
-    assert ledger.kept(session(1)) == {}
+    assert ledger.private_state(session(1)) == {}
     assert [entry.outcome for entry in ledger.entries() if entry.kind == "settle"] == ["failed: connection lost"]
     assert ledger.spent().epsilon == after
     for name in ("refund", "delete", "remove", "cancel"):
@@ -319,7 +319,7 @@ def test_requests_out_of_order_are_refused(ledger: Ledger) -> None:
         spend(ledger, 1, 0.1)
     with pytest.raises(LedgerError, match="study s protects one party, and the ledger of north counts by record"):
         ledger.reserve(session(2), "s", cost(0.1), "party", {})
-    assert ledger.kept(session(1)) == {"receipt": b"r"}
+    assert ledger.private_state(session(1)) == {"receipt": b"r"}
     ledger.verify()
 
 
@@ -398,7 +398,7 @@ def test_processes_that_race_for_a_session_use_the_same_noise(path: Path, tmp_pa
     with Ledger.open(path) as ledger:
         ledger.verify()
         assert ledger.spent().sessions == 12
-        assert ledger.kept(session(3))["seed"].hex() == results[0][3][1]
+        assert ledger.private_state(session(3))["seed"].hex() == results[0][3][1]
 
 
 def test_threads_may_share_a_ledger(path: Path) -> None:
@@ -432,7 +432,7 @@ def test_a_killed_process_loses_nothing_it_had_reported(path: Path) -> None:
         assert settled <= {entry.session for entry in entries if entry.kind == "settle"}
         assert len(found - reserved) <= 40  # at most the one at work in each round
         for name in found:  # an entry and its private state stand or fall together
-            kept = ledger.kept(bytes.fromhex(name))
+            kept = ledger.private_state(bytes.fromhex(name))
             assert kept == {"receipt": b"x"} or len(kept["seed"]) == 9000
 
 
@@ -817,7 +817,7 @@ def test_private_state_is_never_shown_and_erased_when_settled(path: Path, ledger
         ledger.reserve(session(1), "s", cost(0.02), "record", {"seed": marker})
     assert "SECRET" not in str(refused.value)
     ledger.settle(session(1), "answer", {})
-    assert ledger.kept(session(2))["s"] == marker
+    assert ledger.private_state(session(2))["s"] == marker
     ledger.settle(session(2), "failed: x", {"receipt": b"public"})
     assert marker not in path.read_bytes()
     assert marker[:6] not in path.read_bytes()

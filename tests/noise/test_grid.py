@@ -1,4 +1,4 @@
-"""The grid: exact encoding, honest rounding costs, and the lemmas of docs/theory.md checked by plain summation."""
+"""The grid: exact encoding, honest rounding costs, and the lemmas of Theory checked by plain summation."""
 
 from __future__ import annotations
 

@@ -604,7 +604,7 @@ def test_the_self_mask_of_an_attempt_that_was_given_up_is_gone_from_the_disk(
         assert given_up in files_of(tmp_path)
         net.post(0, net.parties[0].drop_missing())
         net.run()
-        used = ledgers[2].kept(world.terms.session)
+        used = ledgers[2].private_state(world.terms.session)
         assert f"pad 2 {2}" in used
         assert not [name for name in used if name.startswith("pad 1 ")]
         assert given_up not in files_of(tmp_path)

@@ -15,7 +15,7 @@ _FILE: Final = click.Path(path_type=Path, readable=False)  # the reader of setti
 
 @click.group()
 def flower() -> None:
-    """Take part in a private training on Flower (docs/flower.md)."""
+    """Take part in a private training on Flower (docs/how-to/flower.md)."""
 
 
 @flower.command()

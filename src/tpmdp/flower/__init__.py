@@ -1,7 +1,7 @@
 """Federated learning on Flower with personal budgets and a collusion threshold: `pip install 'tpmdp[flower]'`.
 
 Client: `ClientApp(mods=[private_mod()])`. Server: `PrivateStrategy(...).start(grid, arrays, num_rounds)`.
-docs/flower.md shows how a plain Flower app becomes a private one.
+docs/how-to/flower.md shows how a plain Flower app becomes a private one.
 """
 
 from __future__ import annotations

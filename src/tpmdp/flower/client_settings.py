@@ -17,19 +17,18 @@ from __future__ import annotations
 import json
 import math
 import os
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tpmdp._util import fields as read
 from tpmdp._util.budget_rules import EPSILON_MIN
-from tpmdp._util.files import check_output, readable, replacing
+from tpmdp._util.files import check_output, replacing
 from tpmdp.errors import FileError, InputError
 from tpmdp.flower.rounds import SERVER, Ask, published
 from tpmdp.flower.update import bound, diameter
@@ -196,7 +195,7 @@ def read_settings(path: Path) -> ClientSettings:
         ...
     tpmdp.errors.FileError: no.toml does not exist: check the path
     """
-    table, folder = _read(path), path.parent
+    table, folder = read.read_toml(path, _SIZE_MAX), path.parent
     read.check_keys(str(path), table, _REQUIRED, optional=())
     for field in ("key", "ledger", "peers"):
         read.title(field, table[field])
@@ -261,13 +260,5 @@ def read_peers(path: Path) -> dict[str, bytes]:
 def _peers_in(path: Path, changed: int) -> dict[str, bytes]:
     """Cached until the file changes: a client reads it with every message."""
     del changed
-    table = _read(path)
+    table = read.read_toml(path, _SIZE_MAX)
     return {check_name("peer", name): parse_public(f"{name} in {path}", text) for name, text in table.items()}
-
-
-def _read(path: Path) -> dict[str, Any]:
-    with readable(path, _SIZE_MAX):
-        try:
-            return tomllib.loads(path.read_text(encoding="utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise FileError(path, f"is not TOML ({error})", "correct it") from None

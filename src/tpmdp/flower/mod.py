@@ -180,7 +180,7 @@ class _Client:
         """The first attempt's key: for a session that was begun before a restart, the key it had then."""
         if ledger.status(terms.session) == "unknown":
             return FreshSecrets().key(1)
-        stored = ledger.kept(terms.session)
+        stored = ledger.private_state(terms.session)
         if stored.get("plan") != terms.plan_hash or _FIRST_KEY not in stored:
             raise InputError("terms", terms.label, "are of a session that is over or has others", "name a new session")
         return stored[_FIRST_KEY]
@@ -253,7 +253,7 @@ class _Client:
 
     def _resume(self, terms: Terms, index: int, inbox: list[bytes], ledger: Ledger) -> _Replayed:
         """Go on with what the ledger has: the vector is fixed, whatever the server asks now."""
-        stored = ledger.kept(terms.session)
+        stored = ledger.private_state(terms.session)
         if stored.get("plan") != terms.plan_hash:
             name = f"session {terms.session.hex()[:16]}"
             raise LedgerError(name, "was begun with another plan, or is over", "start a new session")

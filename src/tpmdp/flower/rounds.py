@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 
 from tpmdp._util.arrays import FloatArray
+from tpmdp._util.canonical import canonical_json
 from tpmdp.errors import InputError
 from tpmdp.flower.update import bound, diameter
 from tpmdp.planning.grid_plan import plan_on_grid
@@ -61,7 +62,7 @@ class Ask:
             "examples": self.examples,
             "weights": [weight.hex() for weight in self.weights],
         }
-        return json.dumps(fields, sort_keys=True, separators=(",", ":"))
+        return canonical_json(fields)
 
     @classmethod
     def parse(cls, text: str) -> Ask:

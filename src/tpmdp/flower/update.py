@@ -2,7 +2,7 @@
 
 With counts, a client of share m (its examples over the most that count) contributes (m u, m h) with an update u of norm
 at most c and h just below sqrt(3) c. All such vectors lie within 2 c of each other, as all u do: the count costs
-nothing. docs/theory.md, "Model updates".
+nothing. Theory, "Model updates".
 """
 
 from __future__ import annotations

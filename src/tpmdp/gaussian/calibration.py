@@ -1,7 +1,7 @@
 """Budgets to noise and back: the analytic Gaussian mechanism (Balle and Wang 2018, Theorem 8), vectorised.
 
 Symbols as in `delta`. An iteration proposes a value, and a check that includes the rounding error accepts it, so every
-public function errs on the private side. docs/theory.md, "Calibration", has the proof.
+public function errs on the private side. Theory, "Calibration", has the proof.
 """
 
 from __future__ import annotations

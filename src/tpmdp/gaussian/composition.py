@@ -1,7 +1,7 @@
 """The joint cost of several releases per party: basic, advanced and exact Gaussian composition.
 
 Axis 0 runs over releases, a second axis (if any) over parties. Every result is rounded up: a cost is never
-understated. docs/theory.md, "Composition".
+understated. Theory, "Composition".
 """
 
 from __future__ import annotations

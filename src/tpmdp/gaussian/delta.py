@@ -1,7 +1,7 @@
 """log delta of the Gaussian mechanism in doubles, each value with a proven bound on its rounding error.
 
 Symbols: mu = sensitivity / sigma, m = epsilon / mu, a = m - mu/2, b = m + mu/2, and R the Mills ratio
-Phi(-x) / phi(x). Then delta = phi(a) (R(a) - R(b)) and 1 - delta = phi(a) (R(-a) + R(b)); docs/theory.md, Lemma C1.
+Phi(-x) / phi(x). Then delta = phi(a) (R(a) - R(b)) and 1 - delta = phi(a) (R(-a) + R(b)); Theory, Lemma C1.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LOG_SQRT_2PI: Final = 0.9189385332046727
 
 
 class LogDelta(NamedTuple):
-    """log delta at (mu, m), or log(1 - delta) if `side` is -1; see docs/theory.md, Lemma C1."""
+    """log delta at (mu, m), or log(1 - delta) if `side` is -1; see Theory, Lemma C1."""
 
     log_value: FloatArray
     kappa: FloatArray  # d log mu / d log_value, without its sign
@@ -41,7 +41,7 @@ def mills(x: FloatArray) -> FloatArray:
 
 
 def mills_error(x: FloatArray) -> FloatArray:
-    """Bound on the relative error of `mills` for x >= -1.5; docs/theory.md, assumption A3.
+    """Bound on the relative error of `mills` for x >= -1.5; Theory, assumption A3.
 
     >>> float(mills_error(np.array(0.0))) == 24 * U
     True

@@ -140,7 +140,7 @@ class Ledger(LedgerFile):
         ...     with Ledger.create(pathlib.Path(folder) / "a.ledger", "hospital", 1.0, 1e-6) as ledger:
         ...         _ = ledger.reserve(bytes(32), "flu", Charge(0.1, 0, 1, 1e-6), "record", {"seed": b"1"})
         ...         ledger.settle(bytes(32), "failed: no answer", {"receipt": b"2"})
-        ...         ledger.kept(bytes(32)), round(ledger.spent().mu, 9)
+        ...         ledger.private_state(bytes(32)), round(ledger.spent().mu, 9)
         ({'receipt': b'2'}, 0.1)
         """
         key, remaining = _key(session), _private(keep)
@@ -204,18 +204,18 @@ class Ledger(LedgerFile):
             self._store(key, {name: value for name, value in wanted.items() if name not in stored})
         return {**wanted, **stored}
 
-    def kept(self, session: bytes) -> dict[str, bytes]:
+    def private_state(self, session: bytes) -> dict[str, bytes]:
         """The private state of the session; empty if there is none.
 
         >>> import pathlib, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     with Ledger.create(pathlib.Path(folder) / "a.ledger", "hospital", 1.0, 1e-6) as ledger:
-        ...         ledger.kept(bytes(32))
+        ...         ledger.private_state(bytes(32))
         {}
         """
         return self._stored(_key(session))
 
-    def kept_names(self, session: bytes) -> list[str]:
+    def private_names(self, session: bytes) -> list[str]:
         """The names in the private state of the session.
 
         >>> import pathlib, tempfile
@@ -223,7 +223,7 @@ class Ledger(LedgerFile):
         ...     with Ledger.create(pathlib.Path(folder) / "a.ledger", "hospital", 1.0, 1e-6) as ledger:
         ...         _ = ledger.reserve(bytes(32), "flu", Charge(0, 0, 1, 1e-6), "record", {"a": b"1", "b": b"2"})
         ...         ledger.discard(bytes(32), ["a"])
-        ...         ledger.kept_names(bytes(32))
+        ...         ledger.private_names(bytes(32))
         ['b']
         """
         rows = self._read("SELECT name FROM private WHERE session = ? ORDER BY name", (_key(session),))

@@ -21,7 +21,7 @@ class LedgerStore:
         return self._ledger.keep_all(self.session, values)
 
     def names(self) -> list[str]:
-        return self._ledger.kept_names(self.session)
+        return self._ledger.private_names(self.session)
 
     def discard(self, names: list[str]) -> None:
         self._ledger.discard(self.session, names)

@@ -1,4 +1,4 @@
-"""What sessions cost together: every sum rounded up, what is left rounded down. docs/theory.md, "The ledger"."""
+"""What sessions cost together: every sum rounded up, what is left rounded down. Theory, "The ledger"."""
 
 from __future__ import annotations
 

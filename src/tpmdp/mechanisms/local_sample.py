@@ -1,7 +1,7 @@
 """LS: each party drops its own input by a private coin. It is the distributed form of Sample, to compare with weights.
 
 A party kept with chance p, whose needs are for (epsilon*, delta/p), has epsilon = log(1 + p (e^epsilon* - 1)) at delta
-(docs/theory.md, "Baselines"): nobody else knows its coin. The others plan as they are.
+(Theory, "Baselines"): nobody else knows its coin. The others plan as they are.
 """
 
 from __future__ import annotations

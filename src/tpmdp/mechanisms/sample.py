@@ -1,7 +1,7 @@
 """Sample (Jorgensen et al. 2015): a trusted curator drops strict parties at random, and adds noise for the average.
 
 A party kept with chance p, in a sum released under (epsilon*, delta*), has epsilon = log(1 + p (e^epsilon* - 1)) and
-delta = p delta* (docs/theory.md, "Baselines"): by substitution too, as the noise covers leaving an input out.
+delta = p delta* (Theory, "Baselines"): by substitution too, as the noise covers leaving an input out.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Real numbers on a grid: encoding, the cost of rounding, and the proof that a sum fits its machine word.
 
-A grid has a step that is a power of two, so scaling is exact. docs/theory.md, "Grid", proves the facts used here:
+A grid has a step that is a power of two, so scaling is exact. Theory, "Grid", proves the facts used here:
 rounding raises an L2 sensitivity by at most step * sqrt(dimension); discrete noise of variance s^2 (in steps) protects
 as well as continuous noise of variance s^2 - ROUNDING_VARIANCE; a sum of discrete Gaussians behaves like a single one.
 """

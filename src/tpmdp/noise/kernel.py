@@ -3,7 +3,7 @@
 Karney (2016), Algorithm D, for whole sigma: k >= 0 with weight e^(-k^2/2), j uniform below sigma, a sign; the value
 sign (k sigma + j) is kept with probability e^(-x (2k + x) / 2), x = j / sigma. Every decision compares integers
 exactly: a tie is settled by drawing more bits, and if 512 bits do not settle it the sampler stops instead of guessing.
-docs/theory.md, "Exact noise". Every number is an unsigned 64-bit integer, so that compiled and plain Python agree.
+Theory, "Exact noise". Every number is an unsigned 64-bit integer, so that compiled and plain Python agree.
 """
 
 from __future__ import annotations

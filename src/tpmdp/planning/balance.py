@@ -1,6 +1,6 @@
 """The best weights: party j contributes w_j x_j, which scales its need by w_j^2, and the sum is scaled back.
 
-The optimal total variance of needs u is v(u) = max sum a_j u_j over 0 <= a_j <= 1, sum a_j = burden (docs/theory.md,
+The optimal total variance of needs u is v(u) = max sum a_j u_j over 0 <= a_j <= 1, sum a_j = burden (Theory,
 "Weights"). So the best weights and the worst a are a saddle point. It is the root of an increasing function; if parties
 have different numbers of records, a second root is nested in the first.
 """

@@ -2,7 +2,7 @@
 
 `Certificate.check` calls neither planner, calibration nor solver. It proves, in rational arithmetic, that (1) each need
 is enough for its budget, (2) every party keeps its need against every dangerous coalition, and (3) no plan that meets
-the same needs has less total noise, up to the stated gap. docs/theory.md, "Certificate", proves that this suffices.
+the same needs has less total noise, up to the stated gap. Theory, "Certificate", proves that this suffices.
 Weights are taken as given: needs are those of the weighted contributions.
 """
 

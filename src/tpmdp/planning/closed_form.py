@@ -2,7 +2,7 @@
 
 Paper symbol -> name: sigma_Gamma^2 -> need, sigma_i^2 -> variance, t -> threshold, U+ -> receivers, xi -> rank,
 sigma_Gamma(xi)^2 -> quota, n - |U+| - t + 1 -> divisor. All roundings go up, so the privacy inequalities hold exactly
-for the returned doubles; docs/theory.md, "Rounding".
+for the returned doubles; Theory, "Rounding".
 """
 
 from __future__ import annotations

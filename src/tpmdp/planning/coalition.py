@@ -1,7 +1,7 @@
 """The worst dangerous coalition against each party, for any variance vector, in O(n log n).
 
 Against party j the worst coalition takes the largest variances among the others, forced to include a receiver
-(docs/theory.md, "Worst coalitions"). Sums are exact, so a party that gets exactly its need is never reported short.
+(Theory, "Worst coalitions"). Sums are exact, so a party that gets exactly its need is never reported short.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Is this variance enough for this budget? Decided in integer arithmetic with proven error bounds.
 
 Shares no code with `calibration`: numbers are whole multiples of 2**-P, the Mills ratio comes from a positive series
-or a continued fraction whose neighbouring convergents enclose it, and every bound is stated in docs/theory.md,
+or a continued fraction whose neighbouring convergents enclose it, and every bound is stated in Theory,
 "Exact check of a need". `Certificate.check` uses it, so that nobody has to trust the calibration.
 """
 
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 P: Final = 256  # fractional bits
 ONE: Final = 1 << P
-_SLACK: Final = 1 << 66  # bound on accumulated roundings, in units of 2**-P; docs/theory.md, Lemma E3
+_SLACK: Final = 1 << 66  # bound on accumulated roundings, in units of 2**-P; Theory, Lemma E3
 _SERIES_UP_TO: Final = 8 << P
 _A_LOW: Final = -9  # below, delta exceeds 1 - 1e-18; above 39, delta is below 1e-330
 _A_HIGH: Final = 39

@@ -1,7 +1,7 @@
 """A plan for real computers: the same promises with discrete noise, rounded inputs and machine words.
 
 The spec is made stricter by exactly what the grid costs, then planned and certified like any other. Variances become
-whole sigmas in grid steps. docs/theory.md, "Grid".
+whole sigmas in grid steps. Theory, "Grid".
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The planning problem as a linear program. The only file that knows a solver.
 
 `solve_enumerated` writes down every dangerous coalition: the reference for small n. `solve_compact` is its dual in
-polynomial size (docs/theory.md, "Certificate"); it also allows a threshold per party, and `solve_personal` turns its
+polynomial size (Theory, "Certificate"); it also allows a threshold per party, and `solve_personal` turns its
 answer into a plan whose privacy is exact and whose optimality gap is proven.
 """
 

@@ -192,7 +192,8 @@ def plan(
     `weighting`: "equal"; "balanced", the weights of least expected error; or one weight per party, from 0 to 1. The
     other arguments matter for weights only. `records`: how many each party has, 1 by default. `width`: the width of a
     range that holds all records' values, by default the largest sensitivity. `spread`: a bound on the standard
-    deviation of the average of a party's records, by default half the width. docs/weights.md says what weights assume.
+    deviation of the average of a party's records, by default half the width.
+    docs/how-to/weights.md says what weights assume.
 
     >>> spec = Spec(epsilon=[0.5, 1.0, 2.0, 2.0], delta=1e-6, threshold=2, receivers=[0])
     >>> result = plan(spec)

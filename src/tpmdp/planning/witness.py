@@ -1,4 +1,4 @@
-"""The dual side of a plan: a compact proof that no plan can use less noise (docs/theory.md, "Certificate").
+"""The dual side of a plan: a compact proof that no plan can use less noise (Theory, "Certificate").
 
 A witness is a set of groups. A group is fixed at one party, has a weight, and gives every other party a marginal in
 [0, 1]. Groups that look alike are stored once, as a `Bundle`: marginals are given per class of parties, and one group

@@ -1,6 +1,6 @@
 """The mask graph: circulant, and still connected if any `threshold` parties are removed.
 
-The work of a party grows with the threshold, not with the number of parties. docs/theory.md, "Masks".
+The work of a party grows with the threshold, not with the number of parties. Theory, "Masks".
 """
 
 from __future__ import annotations

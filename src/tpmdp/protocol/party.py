@@ -3,11 +3,11 @@
 `start` and `receive` return the messages to send; the caller moves the bytes. Steps: *agree* (sign study and plan),
 *keys* (a fresh key for this attempt), *submit* (the masked vector, sealed for the lead receiver) and *receive* (the sum
 to the receivers, a receipt to the other parties). A retry is a new attempt with fresh keys for the same vector, noise
-included; a party that hears of a higher attempt joins it. docs/theory.md, "The protocol".
+included; a party that hears of a higher attempt joins it. Theory, "The protocol".
 
 If parties may drop out (`Terms.tolerate`), the lead receiver names the group of each attempt. A submission then also
 carries a self-mask, which its owner reveals once in a session: when all of the group have submitted. Submissions to any
-other attempt stay hidden. docs/theory.md, "Parties that drop out".
+other attempt stay hidden. Theory, "Parties that drop out".
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What all parties of a session sign: the parties, the query, every budget and the whole plan.
 
 Before a party signs, it checks the plan against its own budget, whoever computed it: in exact arithmetic, without
-planner or calibration. docs/theory.md, "What a party checks before it signs".
+planner or calibration. Theory, "What a party checks before it signs".
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 moves the statistic. Replacing all records of a party (unit "party") moves it by at most that for each of them. Where
 only some records count (`where`, `by`), a record may also appear, vanish or change its group; then `size`, the largest
 length of the features of one record, matters too. Features are added up exactly, so these sensitivities hold for what
-a computer really computes, floating-point errors included. docs/theory.md, "Queries".
+a computer really computes, floating-point errors included. Theory, "Queries".
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class BaseQuery(ABC):
 class Query(BaseQuery):
     """A sum over the records of all parties. The base class of custom queries.
 
-    A custom query needs `columns`, `dimension`, `spread`, `features` and `answers`; docs/queries.md has an example.
+    A custom query needs `columns`, `dimension`, `spread`, `features` and `answers`; see docs/how-to/queries.md.
     """
 
     weight: float = field(default=1.0, kw_only=True)  # its share of the privacy budget, against the study's others

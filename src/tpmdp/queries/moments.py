@@ -2,7 +2,7 @@
 
 With z = (1, x_1, ..., x_p) and every x in [-1, 1], a record's features are the entries of z z^T / sqrt(2), those off
 the diagonal times sqrt(2), so that their L2 norm is the Frobenius norm of z z^T / sqrt(2). Two records are at most
-((|z|^4 + |w|^4) / 2)^(1/2) <= p + 1 apart; docs/theory.md, "Moments".
+((|z|^4 + |w|^4) / 2)^(1/2) <= p + 1 apart; Theory, "Moments".
 """
 
 from __future__ import annotations

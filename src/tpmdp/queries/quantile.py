@@ -73,7 +73,7 @@ class Quantiles(BoundedQuery):
         return np.full(self.bins, records / self.bins)
 
     def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
-        """Where the noisy cumulated counts cross each share, and where they might: docs/theory.md, "Quantiles"."""
+        """Where the noisy cumulated counts cross each share, and where they might: Theory, "Quantiles"."""
         edges = np.linspace(self.low, self.high, self.bins + 1)
         done = np.arange(self.bins + 1)
         cumulated = np.concatenate(([0.0], np.cumsum(total)))

@@ -1,7 +1,7 @@
 """Linear regression over columns of the same people that different parties hold, in the same order.
 
 Products of columns of two parties are computed on shares; each party adds up everything else itself. Columns are
-rounded to a grid whose products lie on the grid of the noise, so nothing is rounded on shares. docs/theory.md,
+rounded to a grid whose products lie on the grid of the noise, so nothing is rounded on shares. Theory,
 "Vertical regression".
 """
 
@@ -102,7 +102,7 @@ class VerticalRegression(ShareQuery):
         return max(parties.values())
 
     def sensitivity_of(self, unit: Unit, party: str, records: int) -> float:
-        """One person's values at this party change: docs/theory.md, "Vertical regression"."""
+        """One person's values at this party change: Theory, "Vertical regression"."""
         mine, rows = self._of(party), units_of(unit, records)
         if mine is None or not rows:
             return 0.0

@@ -3,7 +3,7 @@
 A weighted sum, scaled back, errs by the noise and by a vector b, the sum over the records by which each party counts
 too much or too little. If weights have nothing to do with the data, no direction of b has a standard deviation above
 spread/2 times the imbalance of the weights; in any case b is at most as long as spread times the weight misplaced. The
-query's own error bars, which assume errors of one size in all directions, cover both: docs/theory.md, "Weights".
+query's own error bars, which assume errors of one size in all directions, cover both: Theory, "Weights".
 """
 
 from __future__ import annotations

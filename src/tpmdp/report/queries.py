@@ -195,7 +195,7 @@ def print_searches(rows: Sequence[tuple[str, SearchResult]], skipped: Sequence[s
     table.caption = "For parties of five records. A search can show that a sensitivity is wrong, not prove it right."
     console.print(table)
     for name in skipped:
-        console.print(escape(f"{name} is a non-additive query and was not searched; docs/theory.md has its proof."))
+        console.print(escape(f"{name} is a non-additive query and was not searched; its proof is in the theory pages."))
 
 
 def searches_json(rows: Sequence[tuple[str, SearchResult]]) -> list[dict[str, Any]]:

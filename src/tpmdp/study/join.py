@@ -151,7 +151,7 @@ class _Joined:
 
     def repeat(self) -> PartyRelease:
         """What a finished session gave."""
-        stored = self.ledger.kept(self.terms.session)
+        stored = self.ledger.private_state(self.terms.session)
         check_same(self.contribution, stored)
         return PartyRelease.of_plain(json.loads(stored[RELEASE])).with_ledger(self.ledger, again=True)
 
@@ -212,7 +212,7 @@ class _RelayJoined(_Joined):
     def repeat(self) -> PartyRelease:
         """The lead receiver sends the others their answers again: they may have been lost."""
         release = super().repeat()
-        stored = self.ledger.kept(self.terms.session)
+        stored = self.ledger.private_state(self.terms.session)
         if "outbox" not in stored:
             return release
         messages = [data for _, data in frames(stored["outbox"])]
@@ -225,7 +225,7 @@ class _SharesJoined(_Joined):
     """A non-additive query: no messages of the protocol, but a computation on shares among all parties.
 
     It can be run again until its result is opened, and never afterwards: a party that changes its input would see two
-    results with the same noise. docs/theory.md, "Functions on shares".
+    results with the same noise. Theory, "Functions on shares".
     """
 
     query: ShareQuery
@@ -234,7 +234,7 @@ class _SharesJoined(_Joined):
 
     def compute(self, deadline: float) -> PartyRelease:
         terms, ledger = self.terms, self.ledger
-        if _OPENING in ledger.kept_names(terms.session):
+        if _OPENING in ledger.private_names(terms.session):
             return self._opened_before()
         addresses = [_address_of(party) for party in self.study.parties]
         bind = None if self.listen is None else parse_address("listen", self.listen)
@@ -286,7 +286,7 @@ class _SharesJoined(_Joined):
 
     def _opened_before(self) -> PartyRelease:
         """A receiver has lost the result; any other party has nothing more to get, and sends nothing more."""
-        check_same(self.contribution, self.ledger.kept(self.terms.session))
+        check_same(self.contribution, self.ledger.private_state(self.terms.session))
         if self.contribution.is_receiver:
             raise self._opened_error()
         release = party_release(self.contribution, None, sent=0, guarantee=guarantee_of(self._job()))

@@ -122,7 +122,7 @@ def _check_all(study: Study, files: dict[str, Path], state: Path, warn: Callable
     for index, member in enumerate(study.parties):
         columns = study.columns_of(member.name)
         table = read_table(files[member.name], columns) if member.records else {}
-        for query in contribute(study, terms, member.name, table).uncounted:
+        for query in contribute(study, terms, member.name, table=table).uncounted:
             warn(member.name, query)
         path = state / f"{member.name}.ledger"
         if path.exists():

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -16,10 +14,10 @@ import numpy as np
 
 from tpmdp._util import fields as read
 from tpmdp._util.arrays import FloatArray
-from tpmdp._util.files import readable
+from tpmdp._util.canonical import canonical_json
 from tpmdp.data.source import find_source, read_table
 from tpmdp.data.table import ColumnKind, Table
-from tpmdp.errors import FileError, InputError, shown
+from tpmdp.errors import InputError, shown
 from tpmdp.planning.grid_plan import GridPlan, plan_on_grid
 from tpmdp.planning.plan import needs
 from tpmdp.planning.weights import Kind as WeightKind
@@ -56,18 +54,10 @@ class Study:
 
     @classmethod
     def read(cls, path: Path, kinds: Kinds = KINDS) -> Study:
-        """Read a study.toml file; see docs/running.md. `kinds` may include custom queries."""
-        with readable(path, _SIZE_MAX):
-            data = path.read_bytes()
-        try:
-            return cls.parse(tomllib.loads(data.decode("utf-8-sig"), parse_float=read.parse_float), kinds)
-        except UnicodeDecodeError:
-            raise FileError(path, "is not UTF-8 text", "save it as UTF-8") from None
-        except InputError as error:
-            problem = f"has {error.field} = {shown(error.value)}, which {error.rule}"
-            raise FileError(path, problem, error.remedy) from None
-        except (ValueError, RecursionError) as error:
-            raise FileError(path, f"is not valid TOML ({shown(str(error))})", "fix it") from None
+        """Read a study.toml file; see docs/how-to/running.md. `kinds` may include custom queries."""
+        document = read.read_toml(path, _SIZE_MAX)
+        with read.in_file(path):
+            return cls.parse(document, kinds)
 
     @classmethod
     def parse(cls, document: Mapping[str, Any], kinds: Kinds = KINDS) -> Study:
@@ -238,7 +228,7 @@ class Study:
     def _asked(self) -> str:
         """Canonical text of what is computed."""
         asked = [exact_settings({**query.settings(), "code": query.code}) for query in self.queries]
-        query = json.dumps(asked, sort_keys=True, separators=(",", ":"))
+        query = canonical_json(asked)
         each = [weight.hex() for weight in self.weights.each.tolist()]
         weights = "" if self.weighting == "equal" else f"weights {each} spread {self.spread.hex()} "
         return f"{self.unit} {[party.records for party in self.parties]} {weights}{query}"

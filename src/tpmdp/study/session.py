@@ -100,7 +100,7 @@ def reserve(contribution: Contribution, ledger: Ledger) -> Mask:
     """Reserve the charge and fix the noisy vector, in one transaction; a resumed session gets the first vector."""
     study, terms, index = contribution.study, contribution.terms, contribution.index
     if ledger.status(terms.session) == "reserved":
-        stored: Mapping[str, bytes] = ledger.kept(terms.session)
+        stored: Mapping[str, bytes] = ledger.private_state(terms.session)
     else:
         check_room(study, terms, index, ledger=ledger)
         salt = os.urandom(SALT_BYTES)
@@ -154,7 +154,7 @@ def settle(
 ) -> PartyRelease:
     """Note the end of a session in the ledger, with what a later call needs to repeat it, and erase the noise."""
     session = contribution.terms.session
-    stored = ledger.kept(session)
+    stored = ledger.private_state(session)
     if ledger.status(session) != "settled":  # otherwise another process of this party was faster
         private = {name: stored[name] for name in _STORED}
         private[RELEASE] = json.dumps(release.plain()).encode()

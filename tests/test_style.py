@@ -73,7 +73,7 @@ def flags(module: Tree) -> Iterator[str]:
         ):
             field = node.args[0]
             if isinstance(field, ast.Constant) and str(field.value).startswith("--"):
-                yield f"{path}:{node.lineno}: {field.value} is a flag, not a field"
+                yield f"{path}:{node.lineno}: {field.value!s} is a flag, not a field"
 
 
 def defined(modules: list[Tree]) -> set[str]:

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from tpmdp._util.child import error_report
+from tpmdp._util.child_side import error_report
 from tpmdp._util.process import ChildProcess, Report, end_all, python_environment, reported_error
 from tpmdp.errors import DeadlineError, InputError, TpmdpError
 
 HANG_S = 300.0  # only guards against a hang
 WAITS = "import sys; print('{}', flush=True); sys.stdin.read()"
-SLEEPS = "import time; print('{}', flush=True); time.sleep(1000)"
+SLEEPS = "import time; print('{}', flush=True); time.sleep(999)"
 
 
 def test_writing_does_not_wait_and_standard_error_does_not_block() -> None:
@@ -34,7 +34,7 @@ def test_writing_does_not_wait_and_standard_error_does_not_block() -> None:
 
 
 def test_a_process_that_says_nothing_is_killed_and_one_that_ends_is_not_late() -> None:
-    with ChildProcess("-c", "import time; time.sleep(1000)") as silent:
+    with ChildProcess("-c", "import time; time.sleep(999)") as silent:
         assert silent.report(0.1) == {}
         assert silent.timed_out
         assert silent.wait(HANG_S) == -signal.SIGKILL
@@ -46,7 +46,7 @@ def test_a_process_that_says_nothing_is_killed_and_one_that_ends_is_not_late() -
 def test_processes_end_with_their_input_and_are_killed_otherwise() -> None:
     polite, deaf = (
         ChildProcess("-c", WAITS),
-        ChildProcess("-c", "import time; print('{}', flush=True); time.sleep(1000)"),
+        ChildProcess("-c", "import time; print('{}', flush=True); time.sleep(999)"),
     )
     for child in (polite, deaf):
         child.line(HANG_S)
@@ -66,11 +66,11 @@ def test_following_gives_every_report_and_then_the_end() -> None:
 @pytest.mark.parametrize("order", ["end_with_stdin", "end_with_parent"])
 def test_a_child_does_not_outlive_a_parent_that_is_killed(order: str) -> None:
     child = (
-        f"import time; from tpmdp._util.child import {order}; {order}(); print('{{}}', flush=True); time.sleep(1000)"
+        f"import time; from tpmdp._util.child_side import {order} as f; f(); print('{{}}', flush=True); time.sleep(999)"
     )
     parent = (
         "import sys, time; from tpmdp._util.process import ChildProcess; "
-        f"child = ChildProcess('-c', {child!r}); child.line(300); print(child.pid, flush=True); time.sleep(1000)"
+        f"child = ChildProcess('-c', {child!r}); child.line(300); print(child.pid, flush=True); time.sleep(999)"
     )
     with subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, env=python_environment()) as process:
         assert process.stdout is not None

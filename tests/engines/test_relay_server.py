@@ -36,8 +36,8 @@ from tpmdp.engines.relay import wire
 from tpmdp.engines.relay.database import RelayFullError, StoreError
 from tpmdp.engines.relay.limits import RelaySettings
 from tpmdp.engines.relay.requests import parse_query
+from tpmdp.engines.relay.session_rows import CheckedMessage
 from tpmdp.engines.relay.store import RelayStore
-from tpmdp.engines.relay.stored import CheckedMessage
 from tpmdp.errors import FileError, InputError
 from tpmdp.protocol.messages import EVERYONE, Kind, Message, encode
 from tpmdp.protocol.terms import session_id

@@ -20,7 +20,7 @@ import tpmdp.experiments.regression_experiment as regression
 import tpmdp.experiments.weights_experiment as weights
 from tpmdp.errors import FileError, InputError, MissingDependencyError
 from tpmdp.experiments.figures.axes import LEGEND_ORDER, LOOKS, Stretched
-from tpmdp.experiments.figures.main_figures import (
+from tpmdp.experiments.figures.paper_figures import (
     draw_consortium,
     draw_count,
     draw_efficiency,

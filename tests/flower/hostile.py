@@ -15,7 +15,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from numpy.typing import NDArray
 
 from tests.flower.world import GROUP, KEYS, OPEN, RECEIPT, Peeled, World, outbox, record_of_arrays
-from tpmdp.flower.rounds import Training
+from tpmdp.flower.round_terms import Training
 from tpmdp.flower.wire import pack, pack_text, record_of
 from tpmdp.protocol.channel import open_sealed
 from tpmdp.protocol.group import to_bits

@@ -18,7 +18,7 @@ from tests.flower.hostile import Hostile
 from tests.flower.world import World, kept_within, make_world
 from tpmdp.errors import FileError, InputError, TpmdpError
 from tpmdp.flower.client_settings import ClientSettings, read_peers, read_settings, write_settings
-from tpmdp.flower.rounds import Ask
+from tpmdp.flower.round_terms import Ask
 from tpmdp.ledger import Charge, Ledger, OverspendError
 from tpmdp.protocol.terms import Terms
 from tpmdp.spec import Party

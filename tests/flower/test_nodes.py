@@ -16,8 +16,8 @@ from flwr.clientapp import ClientApp
 from tests.flower.local_grid import LocalGrid
 from tests.protocol.sessions import World
 from tpmdp.flower.engine import FlowerEngine
+from tpmdp.flower.engine_simulation import _client_app, _run_session
 from tpmdp.flower.nodes import LATE, Nodes
-from tpmdp.flower.simulation import _client_app, _run_session
 from tpmdp.flower.wire import fields_of, record_of
 
 

@@ -18,7 +18,7 @@ from tpmdp.engines.mpyc.job import MpycJob
 from tpmdp.engines.mpyc.record import Hello
 from tpmdp.engines.relay.wire import join_frames
 from tpmdp.experiments.jobs import Job as Piece
-from tpmdp.flower.rounds import Training
+from tpmdp.flower.round_terms import Training
 from tpmdp.ledger.entry import entry_hash, origin_hash
 from tpmdp.planning.plan_file import plan_document
 from tpmdp.protocol.channel import seal

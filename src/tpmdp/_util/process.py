@@ -1,7 +1,7 @@
 """The one supervisor of child processes: it starts a Python process, exchanges lines with it and makes sure it ends.
 
 A child finds the modules that this process finds, and no others: `python -m` alone would look into the current folder
-first, and a study that was unpacked there could bring a json.py. The child's side is `tpmdp._util.child`.
+first, and a study that was unpacked there could bring a json.py. The child's side is `tpmdp._util.child_side`.
 """
 
 from __future__ import annotations

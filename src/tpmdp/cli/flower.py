@@ -78,7 +78,7 @@ def server(out: Path) -> None:
     """
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    from tpmdp.flower.rounds import SERVER
+    from tpmdp.flower.round_terms import SERVER
     from tpmdp.study.identity import public_text, write_key
 
     identity = Ed25519PrivateKey.generate()

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from tpmdp._util import child
+from tpmdp._util import child_side as child
 from tpmdp.errors import InputError, TpmdpError
 
 _SUPERVISED: Final = "tpmdp.supervised"

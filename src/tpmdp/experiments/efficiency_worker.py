@@ -21,7 +21,7 @@ from typing import Any, Final
 import numpy as np
 
 from tpmdp._util.arrays import BoolArray, FloatArray
-from tpmdp._util.child import end_with_stdin, private_output, write_report
+from tpmdp._util.child_side import end_with_stdin, private_output, write_report
 from tpmdp.errors import MissingDependencyError, SolverError
 from tpmdp.experiments.jobs import Job
 from tpmdp.planning.closed_form import optimal_variance

@@ -18,7 +18,7 @@ from tpmdp.experiments.consortium_experiment import DRAWS
 from tpmdp.experiments.consortium_tables import enjoyed_table, price_table, relax_table
 from tpmdp.experiments.efficiency_experiment import complexity, disagreement
 from tpmdp.experiments.experiment_run import ExperimentRun
-from tpmdp.experiments.figures.main_figures import (
+from tpmdp.experiments.figures.paper_figures import (
     draw_consortium,
     draw_count,
     draw_efficiency,

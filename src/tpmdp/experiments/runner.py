@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from tpmdp._util.child import end_with_parent
+from tpmdp._util.child_side import end_with_parent
 from tpmdp._util.files import replacing
 from tpmdp._util.progress import Progress, was_interrupted
 from tpmdp.errors import FileError, InputError, MissingDependencyError

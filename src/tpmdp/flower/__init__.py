@@ -15,8 +15,8 @@ if find_spec("flwr") is None:
 
 from tpmdp.flower.client_settings import ClientSettings, read_peers, read_settings
 from tpmdp.flower.mod import private_mod
-from tpmdp.flower.rounds import Training
-from tpmdp.flower.simulated import simulated_clients
+from tpmdp.flower.round_terms import Training
+from tpmdp.flower.simulated_settings import simulated_clients
 from tpmdp.flower.strategy import PrivateStrategy, RoundReport
 
 __all__ = [

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 
-from tpmdp.flower.replay import digest
+from tpmdp.flower.message_replay import digest
 from tpmdp.protocol.messages import EVERYONE, Kind, Message, MessageError, decode, session_of, verify
 from tpmdp.protocol.party import PartySession, TooEarlyError
 from tpmdp.protocol.terms import Terms

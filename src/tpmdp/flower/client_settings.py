@@ -30,7 +30,7 @@ from tpmdp._util import fields as read
 from tpmdp._util.budget_rules import EPSILON_MIN
 from tpmdp._util.files import check_output, replacing
 from tpmdp.errors import FileError, InputError
-from tpmdp.flower.rounds import SERVER, Ask, published
+from tpmdp.flower.round_terms import SERVER, Ask, published
 from tpmdp.flower.update import bound, diameter
 from tpmdp.gaussian.calibration import calibrate, mu_at
 from tpmdp.gaussian.composition import epsilon_of

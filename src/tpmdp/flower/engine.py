@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tpmdp._util.process import ChildProcess
 from tpmdp.engines.contract import Outcome, guarantee_text
 from tpmdp.errors import DeadlineError, TpmdpError
-from tpmdp.flower.simulation import TERMS, task_name
+from tpmdp.flower.engine_simulation import TERMS, task_name
 from tpmdp.protocol.masks import Mask
 from tpmdp.protocol.messages import Kind
 from tpmdp.protocol.terms import Terms
@@ -36,7 +36,7 @@ _QUIET: Final = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
 _CHILD: Final = (  # Flower reads these variables when it is imported
-    f"import os; os.environ.update({_QUIET!r}); from tpmdp.flower.simulation import main; main()"
+    f"import os; os.environ.update({_QUIET!r}); from tpmdp.flower.engine_simulation import main; main()"
 )
 
 

@@ -15,7 +15,7 @@ from tpmdp._util import fields as read
 from tpmdp._util.budget_rules import DELTA_MIN, EPSILON_MIN
 from tpmdp.errors import TpmdpError, shown
 from tpmdp.flower.nodes import Nodes
-from tpmdp.flower.rounds import SERVER
+from tpmdp.flower.round_terms import SERVER
 from tpmdp.flower.wire import bytes_of, fields_of, record_of, text_of
 from tpmdp.protocol.messages import MessageError
 from tpmdp.protocol.terms import PUBLIC_KEY_BYTES

@@ -20,8 +20,8 @@ from flwr.common import log
 from tpmdp._util.arrays import FloatArray
 from tpmdp.errors import InputError, TpmdpError
 from tpmdp.flower.client_settings import NODE_KEY, ClientSettings, read_settings
-from tpmdp.flower.replay import Memory, digest, replay
-from tpmdp.flower.rounds import Ask, published
+from tpmdp.flower.message_replay import Memory, digest, replay
+from tpmdp.flower.round_terms import Ask, published
 from tpmdp.flower.update import contribution, flatten, is_trained, update_of
 from tpmdp.flower.wire import RECORD, Value, bytes_of, fields_of, pack, record_of, unpack, unpack_text
 from tpmdp.ledger import Ledger, LedgerError, OverspendError

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tpmdp.engines.contract import guarantee_text
 from tpmdp.errors import InputError
-from tpmdp.flower.rounds import Ask, Training
+from tpmdp.flower.round_terms import Ask, Training
 from tpmdp.flower.training_round import Post, TrainingRound
 from tpmdp.protocol.party import PartySession
 from tpmdp.protocol.secrets import FreshSecrets

@@ -27,7 +27,7 @@ from tpmdp.flower.enrolment import CLIENTS_MAX, Enrolment
 from tpmdp.flower.mod import EXAMPLES
 from tpmdp.flower.nodes import Nodes
 from tpmdp.flower.planner import RoundPlanner
-from tpmdp.flower.rounds import CLIP_MAX, CLIP_MIN, EXAMPLES_MAX, Ask, Training
+from tpmdp.flower.round_terms import CLIP_MAX, CLIP_MIN, EXAMPLES_MAX, Ask, Training
 from tpmdp.flower.training_round import Model, Post, TrainingRound
 from tpmdp.flower.update import average, is_trained, moved
 from tpmdp.protocol.party import ProtocolError

@@ -15,7 +15,7 @@ from typing import Final, Literal
 from tpmdp.errors import InputError, shown
 from tpmdp.ledger.entry import SESSION_BYTES, Entry
 from tpmdp.ledger.file import SELECT, LedgerFile, check_text
-from tpmdp.ledger.room import room_left, totals_with
+from tpmdp.ledger.remaining import room_left, totals_with
 from tpmdp.ledger.spending import Charge, LedgerError, OverspendError, Spent, check_limit, promise, square_up
 
 _OUTCOME_MAX: Final = 500

@@ -26,7 +26,7 @@ from tpmdp._util.progress import Progress
 from tpmdp.errors import FileError, InputError, shown
 from tpmdp.ledger.check import Verification
 from tpmdp.ledger.entry import COLUMNS, Entry, before_first, entry_hash, origin_hash
-from tpmdp.ledger.room import totals_with
+from tpmdp.ledger.remaining import totals_with
 from tpmdp.ledger.schema import APPLICATION, SCHEMA, VERSION, connect, exists_error, file_error
 from tpmdp.ledger.spending import Charge, LedgerError, check_limit
 

@@ -25,7 +25,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tpmdp._util.arrays import IntArray
-from tpmdp._util.child import error_report, private_output, write_report
+from tpmdp._util.child_side import error_report, private_output, write_report
 from tpmdp.engines.mpyc.network import listen
 from tpmdp.engines.mpyc.record import MpycError
 from tpmdp.engines.mpyc.runtime import described, load

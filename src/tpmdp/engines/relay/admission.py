@@ -9,11 +9,11 @@ from typing import Final
 from starlette.requests import Request
 
 from tpmdp.engines.relay import wire
-from tpmdp.engines.relay.answers import too_many_error
 from tpmdp.engines.relay.limits import Buckets, RelaySettings, address_key
 from tpmdp.engines.relay.requests import RefusedError
+from tpmdp.engines.relay.responses import too_many_error
+from tpmdp.engines.relay.session_rows import SessionGoneError, StoredSession
 from tpmdp.engines.relay.store import RelayStore
-from tpmdp.engines.relay.stored import SessionGoneError, StoredSession
 from tpmdp.errors import InputError, shown
 
 _TOKEN_MAX: Final = 200  # characters of an Authorization header

@@ -25,7 +25,6 @@ from starlette.types import Receive
 from tpmdp._version import __version__
 from tpmdp.engines.relay import wire
 from tpmdp.engines.relay.admission import Admission
-from tpmdp.engines.relay.answers import FramesAnswer, busy_error, error_answer, frames_within, json_answer
 from tpmdp.engines.relay.database import StoreError
 from tpmdp.engines.relay.limits import MemoryQuota, RelaySettings
 from tpmdp.engines.relay.requests import (
@@ -37,8 +36,9 @@ from tpmdp.engines.relay.requests import (
     parse_query,
     read_body,
 )
+from tpmdp.engines.relay.responses import FramesAnswer, busy_error, error_answer, frames_within, json_answer
+from tpmdp.engines.relay.session_rows import CheckedMessage, StoredSession
 from tpmdp.engines.relay.store import RelayStore
-from tpmdp.engines.relay.stored import CheckedMessage, StoredSession
 from tpmdp.engines.relay.waiters import Waiters
 from tpmdp.errors import InputError
 from tpmdp.protocol.messages import HASH_BYTES, OVERHEAD, PARTIES_MAX

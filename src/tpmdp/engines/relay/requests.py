@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 from starlette.requests import Request
 
 from tpmdp.engines.relay import wire
-from tpmdp.engines.relay.stored import CheckedMessage, StoredSession
+from tpmdp.engines.relay.session_rows import CheckedMessage, StoredSession
 from tpmdp.errors import InputError, TpmdpError
 from tpmdp.protocol.messages import EVERYONE, HASH_BYTES, PARTIES_MAX, Kind, MessageError, decode, verify
 from tpmdp.protocol.terms import session_id

@@ -15,7 +15,7 @@ from typing import Final
 
 from tpmdp.engines.relay.database import Database, RelayFullError
 from tpmdp.engines.relay.limits import RelaySettings
-from tpmdp.engines.relay.stored import Batch, CheckedMessage, SessionGoneError, SlotTakenError, StoredSession
+from tpmdp.engines.relay.session_rows import Batch, CheckedMessage, SessionGoneError, SlotTakenError, StoredSession
 from tpmdp.engines.relay.wire import BATCH_MAX, frame
 from tpmdp.protocol.messages import EVERYONE, HASH_BYTES, OVERHEAD
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tpmdp.engines.relay.stored import CheckedMessage
+from tpmdp.engines.relay.session_rows import CheckedMessage
 from tpmdp.protocol.messages import EVERYONE
 
 

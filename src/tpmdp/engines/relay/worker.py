@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tpmdp._util.child import error_report, write_report
+from tpmdp._util.child_side import error_report, write_report
 from tpmdp._util.clock import now_s
 from tpmdp.engines.relay.drive import drive
 from tpmdp.engines.relay.mailbox import Mailbox

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tpmdp.flower.client_settings import ClientSettings
-from tpmdp.flower.rounds import Ask, Training, published
+from tpmdp.flower.round_terms import Ask, Training, published
 from tpmdp.flower.update import diameter
 from tpmdp.planning.grid_plan import plan_on_grid
 from tpmdp.protocol.terms import Terms

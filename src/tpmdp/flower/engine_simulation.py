@@ -20,12 +20,12 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-from tpmdp._util.child import private_output
+from tpmdp._util.child_side import private_output
 from tpmdp.engines.contract import stuck
 from tpmdp.errors import DeadlineError, TpmdpError, shown
 from tpmdp.flower.driver import SessionDriver
+from tpmdp.flower.message_replay import Memory, replay
 from tpmdp.flower.nodes import Nodes
-from tpmdp.flower.replay import Memory, replay
 from tpmdp.flower.wire import Value, bytes_of, fields_of, pack, record_of, text_of, unpack
 from tpmdp.protocol.masks import word_type
 from tpmdp.protocol.messages import Kind, MessageError, decode

@@ -1,0 +1,198 @@
+"""`tpmdp plan` and `tpmdp verify`: plan the noise, and check a plan that somebody else made."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from tpmdp.cli.options import as_flags
+from tpmdp.cli.output import print_with
+from tpmdp.errors import InputError
+
+if TYPE_CHECKING:
+    from tpmdp.planning.parties_file import PartiesTable
+    from tpmdp.report.plan import PlanReport
+    from tpmdp.spec import Spec
+
+_FILE: Final = click.Path(path_type=Path, readable=False)  # our own reader raises the errors
+
+
+@click.command()
+@click.argument("parties", type=_FILE)
+@click.option("--threshold", "-t", help="How many parties may collude. Default: what the file says.")
+@click.option("--receivers", "-r", help="Who learns the answer: names a,b or all or none. Default: what the file says.")
+@click.option("--tolerate", type=int, default=0, help="How many parties may drop out; shows what that costs in noise.")
+@click.option(
+    "--weighting",
+    type=click.Choice(("equal", "balanced", "own")),
+    help="How much each party counts. Default: equal, or own if the file has weights.",
+)
+@click.option(
+    "--spread", type=float, help="Standard deviation of parties' averages, for weights. Default: half the range."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+@click.option("--out", type=_FILE, help="Write the plan and its certificate here (plan.json).")
+@click.option("--plot", type=_FILE, help="Draw noise and error here (.png or .svg).")
+def plan(
+    parties: Path,
+    threshold: str | None,
+    receivers: str | None,
+    tolerate: int,
+    weighting: str | None,
+    spread: float | None,
+    as_json: bool,
+    out: Path | None,
+    plot: Path | None,
+) -> None:
+    """Plan the noise for the PARTIES in a .csv, .parquet or .toml file.
+
+    Columns: name, epsilon, delta, and optional ones: sensitivity (default 1), threshold (one per party), weight (your
+    own, 0 to 1) and records (default 1; a party's weight holds for each).
+
+    Example: tpmdp plan parties.csv --threshold 2 --receivers bank,city --out plan.json --plot plan.png
+    """
+    from tpmdp._util.progress import stage
+    from tpmdp.planning.parties_file import read_parties
+
+    _check_outputs(parties, out, plot)
+    with stage("reading parties") as report_progress:
+        listed = read_parties(parties, report_progress)
+    asked = listed.spec(_threshold(threshold, listed), _receivers(receivers, listed))
+    spec = _tolerant(asked, tolerate)
+    from tpmdp.planning.plan import plan as make_plan
+    from tpmdp.report.plan import PlanReport, dropout_costs, plan_json, print_plan
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the report says it more clearly
+        with stage("planning") as report_progress:
+            weights = _weighting(weighting, listed)
+            result = make_plan(spec, report_progress, weighting=weights, spread=spread, records=listed.records)
+    with stage("computing protection and baselines"):
+        report = PlanReport.of(result)
+    with stage("writing"):
+        _write(report, out, plot)
+    if as_json:
+        if result.no_noise_reason:
+            click.echo(f"tpmdp: no noise is added: {result.no_noise_reason}", err=True)
+        more = {"tolerate": tolerate, "cost_of_dropouts": dropout_costs(report, tolerate)} if tolerate else {}
+        click.echo(json.dumps({**plan_json(report), **more}, allow_nan=False))
+        return
+    print_with(lambda console: print_plan(report, console, tolerate))
+    for path in (out, plot):
+        if path is not None:
+            click.echo(f"wrote {path}")
+
+
+@click.command()
+@click.argument("plan_file", metavar="PLAN.JSON", type=_FILE)
+@click.option("--party", "names", multiple=True, help="Show this party's budget; may be given more than once.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+def verify(plan_file: Path, names: tuple[str, ...], as_json: bool) -> None:
+    """Check another party's plan: prove in exact arithmetic that it is private and optimal.
+
+    Uses neither planner, calibration nor solver. Exit code 0: proved; 1: it does not hold, and which inequality fails.
+    """
+    from tpmdp._util.progress import stage
+    from tpmdp.planning.plan_file import read_plan
+    from tpmdp.report.plan import print_verdict, verdict_json
+
+    with stage("reading the plan"):
+        spec, certificate = read_plan(plan_file)
+    with stage("checking the certificate") as report_progress:
+        verdict = certificate.check(spec, report_progress)
+    with as_flags({"party": "--party"}):
+        if as_json:
+            click.echo(json.dumps(verdict_json(spec, certificate, verdict, names=names), allow_nan=False))
+        else:
+            print_with(lambda console: print_verdict(spec, certificate, verdict, names=names, console=console))
+
+
+def _check_outputs(parties: Path, out: Path | None, plot: Path | None) -> None:
+    """Refuse bad output paths before any work is done."""
+    from tpmdp._util.files import check_output
+
+    if plot is not None and plot.suffix.lower() not in (".png", ".svg"):
+        raise InputError("--plot", str(plot), "must end in .png or .svg", "rename the picture")
+    taken = {os.path.realpath(parties): "the file of parties"}
+    for option, path in (("--out", out), ("--plot", plot)):
+        if path is not None:
+            check_output(path)
+            real = os.path.realpath(path)
+            if real in taken:
+                raise InputError(option, str(path), f"is the same file as {taken[real]}", "choose another name")
+            taken[real] = option
+
+
+def _write(report: PlanReport, out: Path | None, plot: Path | None) -> None:
+    """Write both files or neither."""
+    from tpmdp._util.files import replacing
+    from tpmdp.planning.plan_file import write_plan
+    from tpmdp.report.plot_plan import draw_plan
+
+    with ExitStack() as stack:
+        if plot is not None:
+            draw_plan(report, stack.enter_context(replacing(plot)))
+        if out is not None:
+            write_plan(report.plan, out)
+
+
+def _threshold(option: str | None, parties: PartiesTable) -> Any:
+    if option is None:
+        if parties.threshold is None:
+            raise InputError("--threshold", "(none)", "is missing", "say how many parties may collude, such as 2")
+        return parties.threshold
+    if parties.threshold is not None:
+        click.echo(f"tpmdp: --threshold {option} replaces what the file says", err=True)
+    try:
+        if "_" in option:
+            raise ValueError
+        return float(option)
+    except ValueError:
+        remedy = "give how many parties may collude, such as 2"
+        raise InputError("threshold", option, "is not a number", remedy) from None
+
+
+def _tolerant(spec: Spec, tolerate: int) -> Spec:
+    """The plan covers colluders and parties that drop out: the noise of both is missing."""
+    if tolerate == 0:
+        return spec
+    if tolerate < 0:
+        raise InputError("--tolerate", tolerate, "must be 0 or more", "say how many parties may drop out")
+    if not isinstance(spec.threshold, int) or spec.threshold == 0:
+        rule = "needs one threshold for all, of at least 1"
+        raise InputError("--tolerate", tolerate, rule, "set --threshold, or leave it out")
+    if spec.threshold + tolerate >= spec.count:
+        rule = f"plus threshold ({spec.threshold}) must be less than the number of parties ({spec.count})"
+        raise InputError("--tolerate", tolerate, rule, "lower one of them")
+    return spec.replace(threshold=spec.threshold + tolerate)
+
+
+def _weighting(option: str | None, parties: PartiesTable) -> Any:
+    if option == "own" and parties.weights is None:
+        raise InputError("--weighting", "own", "needs weights, and the file has none", "add a column weight, 0 to 1")
+    if option in (None, "own") and parties.weights is not None:
+        return parties.weights
+    if parties.weights is not None:
+        click.echo(f"tpmdp: --weighting {option} replaces the weights in the file", err=True)
+    return option or "equal"
+
+
+def _receivers(option: str | None, parties: PartiesTable) -> Any:
+    if option is None:
+        if parties.receivers is None:
+            raise InputError("--receivers", "(none)", "is missing", "list names a,b or use all or none")
+        return parties.receivers
+    if option in ("all", "none"):
+        return "all" if option == "all" else []
+    if option in parties.names:  # also a name with a comma in it
+        return [option]
+    listed = [name.strip() for name in option.split(",")]
+    if not all(listed):
+        raise InputError("receivers", option, "has a blank name", "list names a,b or use all or none")
+    return listed

@@ -94,8 +94,3 @@ $(VENV)/.run: $(VENV)/bin/python pyproject.toml constraints.txt
 $(VENV)/.test: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(PIP) --editable '.[test]'
 	@touch $@ $(VENV)/.run
-
-docs: $(VENV)/.test  ## build the documentation site, with generated references; strict
-	$(BIN)/python -m tools.reference
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
-	@echo "wrote $(OUT)/site/index.html"

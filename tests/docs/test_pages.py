@@ -9,16 +9,12 @@ import pytest
 
 from tests.test_architecture import FORBIDDEN, LAYERS
 from tests.test_docs import DOCS, PAGES, REFERENCE, ROOT, name_of
+from tests.test_style import FOREIGN_PHRASES
 
 WIDTH = 100
 MEASURED = {REFERENCE / name for name in ("reproduction.md", "benchmarks.md", "flower_measures.md")}
 GENERATED = {REFERENCE / "command-line.md", REFERENCE / "api.md"}  # as the docstrings are
 WRITTEN = [page for page in PAGES if page not in MEASURED]
-PHRASES = re.compile(
-    r"is no sum|are no sums|for ever\b|\bone a (party|record|row)|[0-9] a (second|round)|words of ours"
-    r"|\bissue [0-9]|\bspec\.md|design\.md|\bthe specification\b",
-    re.IGNORECASE,
-)
 DRAWN = [layer for layer in LAYERS if layer not in ("_version", "__main__")]
 ARCHITECTURE = DOCS / "explanation" / "architecture.md"
 
@@ -38,7 +34,7 @@ def test_prose_is_wrapped(page: Path) -> None:
 
 @pytest.mark.parametrize("page", [page for page in WRITTEN if page not in GENERATED], ids=name_of)
 def test_language_is_plain(page: Path) -> None:
-    assert not PHRASES.search(" ".join(prose(page)))
+    assert not FOREIGN_PHRASES.search(" ".join(prose(page)))
 
 
 def test_the_page_on_architecture_names_every_layer_in_order() -> None:

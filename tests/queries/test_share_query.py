@@ -1,4 +1,4 @@
-"""Queries that are no sums, computed in clear from what every party would put in: sensitivities and answers."""
+"""Non-additive queries, computed in clear from what every party would put in: sensitivities and answers."""
 
 from __future__ import annotations
 

@@ -18,8 +18,9 @@ settings.load_profile("repeatable")
 PROCESS_EVENTS: Final = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"})
 SERVER_EVENT: Final = "socket.bind"
 MARKED_DOCTESTS: Final = {  # a doctest cannot carry a marker in its file
-    "tpmdp.experiments.efficiency.run": "process",
-    "tpmdp.experiments.evaluation.evaluate": "slow",
+    "tpmdp._util.process.ChildProcess": "process",
+    "tpmdp.experiments.efficiency_experiment.run": "process",
+    "tpmdp.experiments.experiment_run.run_experiments": "slow",
 }
 
 

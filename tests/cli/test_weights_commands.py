@@ -203,7 +203,7 @@ def test_weights_in_toml(command: Run) -> None:
     Path("p.toml").write_text(f"{TOML}epsilon = 2\nweight = 1\n")
     assert [row["weight"] for row in command("plan", "p.toml", "--json").json["parties"]] == [0.5, 1.0]
     Path("p.toml").write_text(f"{TOML}epsilon = 2\nweight = true\n")
-    refused(command("plan", "p.toml"), "party 2 has weight = True, which is not a number in range")
+    refused(command("plan", "p.toml"), "has weight of party 2 = true, which is not a number")
     Path("p.toml").write_text(f"{TOML}epsilon = 2\n")
     assert [row["weight"] for row in command("plan", "p.toml", "--json").json["parties"]] == [0.5, 1.0]
 
@@ -226,7 +226,7 @@ def test_a_tampered_weight_exits_1(command: Run) -> None:
     Path("plan.json").write_text(json.dumps({key: document[key] for key in document if key != "weights"}))
     refused(command("verify", "plan.json"), "not valid: need violated", code=1)
     Path("plan.json").write_text(json.dumps(with_each(document, ["1"] * 4)))
-    refused(command("verify", "plan.json"), "has weights = 1, which is not a number", code=2)
+    refused(command("verify", "plan.json"), 'has weights = "1", which is not a number', code=2)
 
 
 @pytest.mark.process
@@ -303,9 +303,12 @@ def write_study(top: str = "", north: str = "", query: str = COUNT) -> None:
         ({"top": "spread = 2"}, "spread = 2.0, which must lie in [1e-06, 1]"),
         (
             {"top": 'weighting = "balanced"', "query": MAXIMUM},
-            "weighting = balanced, which cannot be used with a query",
+            "weighting = balanced, which cannot be used with a non-additive query",
         ),
-        ({"north": "weight = 0.5", "query": MAXIMUM}, "weighting = own, which cannot be used with a query"),
+        (
+            {"north": "weight = 0.5", "query": MAXIMUM},
+            "weighting = own, which cannot be used with a non-additive query",
+        ),
     ],
 )
 def test_bad_studies_get_one_line(command: Run, parts: dict[str, str], words: str) -> None:

@@ -198,10 +198,10 @@ def test_every_query_runs_on_every_engine(engine: Engine) -> None:
     """The answers are those of the data without noise, within their error bars."""
     study, tables = every_query()
     found = release(study, tables, engine=engine)
-    statistic = np.sum([statistic(study, name, table) for name, table in tables.items()], axis=0)
+    total = np.sum([statistic(study, name, table) for name, table in tables.items()], axis=0)
     truth, start = [], 0
     for query, scale in zip(study.computation.sums, study.computation.scales, strict=True):
-        part = statistic[start : start + query.dimension] / scale
+        part = total[start : start + query.dimension] / scale
         truth += query.answers(part, study.records, 0.0)
         start += query.dimension
     assert [answer.label for answer in found.answers] == [answer.label for answer in truth]

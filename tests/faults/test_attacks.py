@@ -255,7 +255,7 @@ def test_a_plan_computed_by_somebody_else_is_signed_only_by_whom_it_does_not_har
         assert one.code == 2
         assert "terms = query differ from the study" in one.errors
         file.write_text("{}")
-        assert "holds no terms" in ended(consortium.join("north", "--terms", str(file))).errors
+        assert "does not hold the terms of a session" in ended(consortium.join("north", "--terms", str(file))).errors
 
 
 # Studies and names ----------------------------------------------------------------------------------------------------

@@ -402,7 +402,7 @@ def test_files_that_are_no_toml(folder: Path, text: str) -> None:
     with pytest.raises(FileError, match="is not valid TOML"):
         read_settings(folder / "client.toml")
     (folder / "client.toml").write_bytes(b"name = \xff")
-    with pytest.raises(FileError, match="is not valid TOML"):
+    with pytest.raises(FileError, match="is not UTF-8 text"):
         read_settings(folder / "client.toml")
 
 

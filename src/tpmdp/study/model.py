@@ -130,6 +130,7 @@ class Study:
     def toml(self) -> str:
         """The study as a file; reading it gives the same study.
 
+        >>> import tomllib
         >>> parties = [{"name": "bank", "epsilon": 1, "records": 9}, {"name": "lab", "epsilon": 2, "records": 5}]
         >>> query = {"name": "old", "kind": "count", "column": "age", "at_least": 65}
         >>> study = Study.parse({"name": "demo", "delta": 1e-6, "threshold": 1, "receivers": ["bank"],

@@ -199,6 +199,7 @@ def test_no_sum_when_a_process_is_killed_before_it_reveals(lost_at_the_end: Tpmd
     assert "no self-mask from party 3" in str(lost_at_the_end)
 
 
+@pytest.mark.process
 def test_a_deadline_that_passed_in_a_process_is_a_deadline_error(lost_at_the_end: TpmdpError) -> None:
     assert isinstance(lost_at_the_end, DeadlineError)
 

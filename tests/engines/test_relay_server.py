@@ -42,6 +42,8 @@ from tpmdp.errors import FileError, InputError
 from tpmdp.protocol.messages import EVERYONE, Kind, Message, encode
 from tpmdp.protocol.terms import session_id
 
+pytestmark = pytest.mark.process  # most tests share a relay in a process
+
 HANG_S = 300.0  # a guard against hanging, not a measure of speed
 SERVE = """
 import json, sys
@@ -199,7 +201,6 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Running]]:
 # Delivery ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.process
 def test_a_message_reaches_its_addressee_only(relay: Running) -> None:
     study = open_study(relay)
     secret, broadcast = study.message(0, 1, b"for one"), study.message(0, EVERYONE, bytes(32), Kind.KEYS)
@@ -344,7 +345,6 @@ def test_the_same_again_is_fine_and_something_else_in_its_place_is_a_conflict(re
     assert [data for _, data in study.get(1)] == [first]
 
 
-@pytest.mark.process
 def test_oversized_bodies_are_refused_early(tight: Running) -> None:
     study = open_study(tight)
     authorization = study.token(0)["authorization"]
@@ -425,7 +425,6 @@ def test_a_long_poll_ends_at_its_time(relay: Running) -> None:
 # Restarts ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.process
 def test_what_was_acknowledged_survives_a_kill(start: Callable[..., Running]) -> None:
     first = start()
     study = open_study(first)
@@ -451,7 +450,6 @@ def test_what_was_acknowledged_survives_a_kill(start: Callable[..., Running]) ->
     assert study.get(1)[-1][0] > found[-1][0]
 
 
-@pytest.mark.process
 def test_it_stops_promptly_while_a_long_poll_is_pending(start: Callable[..., Running]) -> None:
     running = start()
     study = open_study(running)
@@ -473,7 +471,6 @@ def test_it_stops_promptly_while_a_long_poll_is_pending(start: Callable[..., Run
 # Limits --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.process
 def test_rates_are_limited_by_party_and_for_strangers_by_address(start: Callable[..., Running]) -> None:
     running = start(party_rate=0.01, party_burst=5, address_rate=0.01, address_burst=4, connections_max=4)
     study = open_study(running)
@@ -495,7 +492,6 @@ def test_rates_are_limited_by_party_and_for_strangers_by_address(start: Callable
     assert study.get(1) == []
 
 
-@pytest.mark.process
 def test_caps_of_a_party_of_the_store_and_of_sessions(start: Callable[..., Running]) -> None:
     running = start(party_bytes_max=9 << 20, store_bytes_max=18 << 20, sessions_max=3)
     study = open_study(running)
@@ -589,7 +585,6 @@ def test_long_heads_are_refused(relay: Running) -> None:
     assert relay.client.get("/v1/health").status_code == 200
 
 
-@pytest.mark.process
 def test_only_listed_sessions_are_served(start: Callable[..., Running], relay: Running) -> None:
     listed = Study(relay)
     running = start(sessions=[listed.id.hex()])
@@ -622,7 +617,6 @@ def command(*arguments: object) -> None:
     relay_command.main([str(argument) for argument in arguments], standalone_mode=False)
 
 
-@pytest.mark.process
 def test_the_command_serves_tls(tmp_path: Path) -> None:
     certificate, private_key = certificate_files(tmp_path)
     program = "import sys; from tpmdp.cli.relay import relay; relay.main(sys.argv[1:], standalone_mode=False)"
@@ -650,7 +644,6 @@ def test_the_command_serves_tls(tmp_path: Path) -> None:
     assert errors == ""
 
 
-@pytest.mark.process
 def test_start_up_errors_are_one_line(tmp_path: Path, relay: Running) -> None:
     store = tmp_path / "relay.sqlite"
     certificate, private_key = certificate_files(tmp_path)
@@ -892,7 +885,6 @@ def random_request(source: random.Random, study: Study, endpoint: str) -> tuple[
     return request, b"upgrade" in request or method == b"CONNECT"
 
 
-@pytest.mark.process
 def test_ten_thousand_random_requests_to_every_endpoint_do_no_harm(start: Callable[..., Running]) -> None:
     """Without rates, which would answer most of them before they do anything."""
     relay = start(address_burst=1e6, party_burst=1e6)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import processes
 from tests.patience import HANG_S
 
 ROOT = Path(__file__).parents[1]
@@ -50,15 +51,8 @@ def test_console_blocks_show_what_the_tool_prints() -> None:
     command, _, expected = block.partition("\n")
     words = command.removeprefix("$ tpmdp ").split()
     environment = {**os.environ, "NO_COLOR": "1"}
-    done = subprocess.run(
-        [sys.executable, "-m", "tpmdp", *words],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=HANG_S,
-        check=True,
-        env=environment,
-    )
+    done = processes.run(*words, folder=ROOT, environment=environment)
+    assert done.returncode == 0, done.stderr
     assert [line.rstrip() for line in done.stdout.splitlines()] == expected.splitlines()
 
 
@@ -70,14 +64,7 @@ def masked(text: str) -> list[str]:
 @pytest.mark.process
 def test_the_readme_shows_what_a_run_prints(tmp_path: Path) -> None:
     (block,) = blocks(ROOT / "README.md", "text")
-    done = subprocess.run(
-        [sys.executable, "-m", "tpmdp", "run", "examples/stay/study.toml", "--state", str(tmp_path / "state")],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=HANG_S,
-        check=False,
-    )
+    done = processes.run("run", "examples/stay/study.toml", "--state", tmp_path / "state", folder=ROOT)
     assert done.returncode == 0, done.stderr
     assert masked(done.stdout) == masked(block)
 
@@ -92,14 +79,7 @@ def test_the_tutorial_can_be_followed(tmp_path: Path) -> None:
     ]
     codes = []
     for words in commands:
-        done = subprocess.run(
-            [sys.executable, "-m", "tpmdp", *words],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=HANG_S,
-            check=False,
-        )
+        done = processes.run(*words, folder=tmp_path)
         codes.append(done.returncode)
         if done.returncode:
             assert "hospital_north" in done.stderr
@@ -151,14 +131,7 @@ def test_the_page_on_queries_tells_the_factor_of_the_example() -> None:
 def test_toml_blocks_are_valid_studies(tmp_path: Path) -> None:
     (block,) = blocks(HOW_TO / "planning.md", "toml")
     (tmp_path / "study.toml").write_text(block)
-    done = subprocess.run(
-        [sys.executable, "-m", "tpmdp", "plan", "study.toml"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=HANG_S,
-        check=False,
-    )
+    done = processes.run("plan", "study.toml", folder=tmp_path)
     assert done.returncode == 0, done.stderr
 
 

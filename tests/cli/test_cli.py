@@ -18,7 +18,9 @@ import numpy as np
 import pytest
 
 import tpmdp
+from tests import processes
 from tests.patience import HANG_S
+from tests.processes import Process
 
 pytestmark = pytest.mark.process
 
@@ -28,10 +30,7 @@ ENVIRONMENT = {**os.environ, "COLUMNS": "140", "NO_COLOR": "1"}
 
 
 def run(*arguments: object, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-    words = [*COMMAND, *(str(argument) for argument in arguments)]
-    return subprocess.run(
-        words, capture_output=True, text=True, cwd=folder, env=ENVIRONMENT, timeout=HANG_S, check=False
-    )
+    return processes.run(*arguments, folder=folder, environment=ENVIRONMENT)
 
 
 def plan_example(folder: Path, *more: object) -> subprocess.CompletedProcess[str]:
@@ -279,8 +278,10 @@ def test_interrupted_work_exits_130_and_leaves_nothing_behind(tmp_path: Path) ->
     lines = "\n".join(f"{0.01 + i * 1e-7!r},1e-6" for i in range(1_500_000))
     (tmp_path / "p.csv").write_text(f"epsilon,delta\n{lines}\n")
     ours, theirs = pty.openpty()
-    words = [*COMMAND, "plan", "p.csv", "-t", "5", "-r", "all", "--out", "plan.json", "--plot", "plan.png"]
-    process = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=theirs, env=ENVIRONMENT)
+    words = ["plan", "p.csv", "-t", "5", "-r", "all", "--out", "plan.json", "--plot", "plan.png"]
+    process = Process(
+        "tpmdp", *words, folder=tmp_path, stdout=subprocess.DEVNULL, stderr=theirs, environment=ENVIRONMENT
+    )
     os.close(theirs)
     shown = b""
     while b"reading parties" not in shown:  # the bar is up, so the work is under way
@@ -316,7 +317,7 @@ def on_terminal(arguments: list[str], folder: Path, width: int) -> str:
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
     environment = {key: value for key, value in ENVIRONMENT.items() if key != "COLUMNS"}
-    process = subprocess.Popen([*COMMAND, *arguments], cwd=folder, stdout=theirs, stderr=theirs, env=environment)
+    process = Process("tpmdp", *arguments, folder=folder, stdout=theirs, stderr=theirs, environment=environment)
     os.close(theirs)
     shown = read_all(ours)
     assert process.wait(timeout=HANG_S) == 0

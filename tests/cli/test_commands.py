@@ -6,12 +6,13 @@ import json
 import os
 import pty
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests import processes
 from tests.patience import HANG_S
+from tests.processes import Process
 from tpmdp.study.identity import parse_public, read_key
 
 pytestmark = pytest.mark.process
@@ -22,10 +23,7 @@ ENVIRONMENT = {**os.environ, "NO_COLOR": "1", "PYTHONPATH": str(ROOT / "src")}
 
 
 def tpmdp(*words: object, folder: Path, code: int = 0) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tpmdp", *map(str, words)]
-    done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=HANG_S, check=False, env=ENVIRONMENT
-    )
+    done = processes.run(*words, folder=folder, environment=ENVIRONMENT)
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     return done
@@ -110,8 +108,8 @@ def test_a_second_session_is_refused_when_it_would_overspend_and_says_what_is_le
 
 def test_a_live_table_is_shown_on_a_terminal(state: Path, tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "tpmdp", "run", str(EXAMPLE), "--state", str(tmp_path / "s")]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, env={**ENVIRONMENT, "TERM": "xterm"})
+    words = ("run", EXAMPLE, "--state", tmp_path / "s")
+    process = Process("tpmdp", *words, stderr=theirs, environment={**ENVIRONMENT, "TERM": "xterm"})
     os.close(theirs)
     shown = b""
     while True:
@@ -127,7 +125,7 @@ def test_a_live_table_is_shown_on_a_terminal(state: Path, tmp_path: Path) -> Non
     assert process.returncode == 0
     assert b"Parties at work" in shown
     assert b"university" in shown
-    assert b"Answer for hospital_north, statistics_office" in out
+    assert "Answer for hospital_north, statistics_office" in out
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests import processes
 from tests.patience import HANG_S
 from tpmdp.queries.catalogue import EXAMPLES, KINDS
 
@@ -69,15 +70,7 @@ bounds = { wage = [0, 100], age = [0, 100] }
 
 def tpmdp(*words: str | Path, code: int = 0, cwd: Path = ROOT) -> str:
     """Run the tool; on success what it printed, otherwise its one line of complaint."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tpmdp", *map(str, words)],
-        capture_output=True,
-        text=True,
-        timeout=HANG_S,
-        check=False,
-        cwd=cwd,
-        env={**os.environ, "NO_COLOR": "1", "COLUMNS": "140"},
-    )
+    done = processes.run(*words, folder=cwd, environment={**os.environ, "NO_COLOR": "1", "COLUMNS": "140"})
     assert done.returncode == code, done.stderr + done.stdout
     if code == 2:
         assert done.stdout == ""
@@ -194,8 +187,8 @@ def test_a_folder_with_a_study_brings_no_code(wages: Path) -> None:
 def test_a_misspelt_category_is_told_to_its_party_before_it_pays(wages: Path) -> None:
     path = wages / "north.csv"
     path.write_text(path.read_text().replace("coast", "Coast").replace("hills", "Hills"))
-    words = [sys.executable, "-m", "tpmdp", "run", str(wages / "study.toml"), "--state", str(wages / "state")]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=HANG_S, check=True)
+    done = processes.run("run", wages / "study.toml", "--state", wages / "state")
+    assert done.returncode == 0, done.stderr
     told = done.stderr.splitlines()
     assert [line for line in told if "of north counts for wage:" in line]
     assert [line for line in told if "of north counts for regions:" in line]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import subprocess
 import sys
 import threading
 from collections.abc import Mapping
@@ -16,9 +15,9 @@ from typing import Any
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from tests.processes import Process
 from tpmdp._util.arrays import IntArray
 from tpmdp._util.clock import now_s
-from tpmdp._util.process import python_command, python_environment
 from tpmdp.data.table import Table
 from tpmdp.engines.mpyc.job import MpycJob
 from tpmdp.engines.mpyc.worker_process import WorkerProcess
@@ -120,10 +119,9 @@ class Parties:
         worker.say("open", "done")
         return worker
 
-    def killed(self, name: str, where: str) -> subprocess.Popen[bytes]:
+    def killed(self, name: str, where: str) -> Process:
         """The party in a process that is killed at a certain point."""
-        command = python_command("-m", "tests.engines.mpyc_studies", str(self.folder), name, where)
-        return subprocess.Popen(command, env=python_environment())
+        return Process("tests.engines.mpyc_studies", self.folder, name, where)
 
 
 class Joining:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.engines.mpyc_stage import HANG_S, Stage
+from tests.engines.mpyc_stage import Stage
 from tests.engines.mpyc_studies import RECORDS, Parties
 from tests.protocol.sessions import World
 from tpmdp._util.arrays import IntArray
@@ -90,7 +90,7 @@ def test_a_receiver_that_is_killed_before_it_settles_is_refused_and_the_others_h
     parties = Parties.of(tmp_path, "maximum", ["bank", "school"])
     dying = parties.killed("school", "settle")
     said = parties.begin("bank", "registry").end()
-    assert dying.wait(HANG_S) == -9
+    assert dying.end() == -9
     assert isinstance(said["bank"], PartyRelease), said
     assert is_receipt(said["registry"], "")
     for _ in range(2):
@@ -103,7 +103,7 @@ def test_nobody_hears_of_a_result_that_is_not_settled(tmp_path: Path) -> None:
     parties = Parties.of(tmp_path, "maximum", ["bank"])
     dying = parties.killed("bank", "settle")
     said = parties.begin("school", "registry").end()
-    assert dying.wait(HANG_S) == -9
+    assert dying.end() == -9
     for name in ("school", "registry"):
         assert "after the result was opened: run again to settle" in str(said[name])
         assert is_receipt(parties.join(name), "cut off")
@@ -116,7 +116,7 @@ def test_a_party_that_is_killed_after_the_opening_has_a_receipt_with_a_note(tmp_
     parties = Parties.of(tmp_path, "maximum", ["bank"])
     dying = parties.killed("registry", "opened")
     parties.begin("bank", "school").end()
-    assert dying.wait(HANG_S) == -9
+    assert dying.end() == -9
     assert is_receipt(parties.join("registry"), "cut off")
     assert parties.charges("registry") == 1
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +12,7 @@ from typing import Any
 
 import httpx
 
+from tests.processes import Process
 from tpmdp.ledger import Ledger
 from tpmdp.protocol.terms import Terms
 from tpmdp.study.identity import public_text, read_key, write_key
@@ -22,7 +21,7 @@ from tpmdp.study.model import Study
 NAMES = ("north", "south", "lab")  # north leads, lab receives too, south gets a receipt
 RECORDS = {"north": [70, 20, 66, 41], "south": [65, 10, 99], "lab": [80, 64]}
 TRUTH = 5  # ages of at least 65
-SABOTEUR = Path(__file__).with_name("saboteur.py")
+SABOTEUR = "tests.faults.saboteur"
 HANG_S = 300.0  # only guards against a hang
 
 
@@ -43,7 +42,7 @@ class Consortium:
 
     def __init__(self, folder: Path, guarantee: str = "computational", **changes: Any) -> None:
         self.folder = folder
-        self.processes: list[subprocess.Popen[str]] = []
+        self.processes: list[Process] = []
         self.port = free_port()
         self.study_file = folder / "study.toml"
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -78,12 +77,9 @@ class Consortium:
 
     def __exit__(self, *_: object) -> None:
         for process in self.processes:
-            if process.poll() is None:
-                process.kill()
+            process.kill()
             process.wait()
-            for stream in (process.stdout, process.stderr):
-                if stream is not None:
-                    stream.close()
+            process.close()
 
     # Files
 
@@ -110,23 +106,16 @@ class Consortium:
 
     # Processes
 
-    def start(self, *arguments: str, harm: tuple[str, ...] = ()) -> subprocess.Popen[str]:
-        program = [str(SABOTEUR), *harm, "--"] if harm else ["-m", "tpmdp"]
-        process = subprocess.Popen(
-            [sys.executable, *program, *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+    def start(self, *arguments: str, harm: tuple[str, ...] = ()) -> Process:
+        program = [SABOTEUR, *harm, "--"] if harm else ["tpmdp"]
+        process = Process(*program, *arguments)
         self.processes.append(process)
         return process
 
-    def relay(self, *harm: str) -> subprocess.Popen[str]:
+    def relay(self, *harm: str) -> Process:
         arguments = ["relay", "--port", str(self.port), "--store", str(self.store)]
         process = self.start(*arguments, harm=harm)
-        assert process.stdout is not None
-        assert "listening" in process.stdout.readline(), process.stderr.read() if process.stderr else ""
+        assert "listening" in process.line()
         return process
 
     def join(self, name: str, *more: str, harm: tuple[str, ...] = (), study: Path | None = None) -> Any:
@@ -138,7 +127,7 @@ class Consortium:
         """A party whose deadline passes when `event` exists and it has read all that was sent to it."""
         return self.join(name, harm=(f"late:{event}",))
 
-    def join_all(self, *more: str) -> list[subprocess.Popen[str]]:
+    def join_all(self, *more: str) -> list[Process]:
         return [self.join(name, *more) for name in NAMES]
 
     # What must hold whatever happened
@@ -187,14 +176,14 @@ def free_port() -> int:
         return port
 
 
-def ended(process: subprocess.Popen[str], seconds: float = HANG_S) -> Ended:
+def ended(process: Process, seconds: float = HANG_S) -> Ended:
     """How a process ended; one that hangs fails the test. No process may ever show a traceback."""
     out, errors = process.communicate(timeout=seconds)
     assert "Traceback" not in errors, errors
     notes = ("tpmdp: made a new ledger", "tpmdp: cannot use")
     errors = "".join(line for line in errors.splitlines(keepends=True) if not line.startswith(notes))
     lines = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
-    return Ended(process.returncode, lines, errors)
+    return Ended(process.wait(), lines, errors)
 
 
 def check_answers(told: dict[str, Ended], study: Study) -> float:

@@ -1,4 +1,4 @@
-"""Runs a tpmdp command with something going wrong: `python saboteur.py WHAT... -- ARGUMENTS`.
+"""Runs a tpmdp command with something going wrong: `python -m tests.faults.saboteur WHAT... -- ARGUMENTS`.
 
 kill:before:Class.method:N   SIGKILL this very process just before the N-th call of a method
 kill:after:Class.method:N    ... just after it
@@ -77,7 +77,6 @@ def full(size: str) -> None:
 
 
 def late(event: str) -> None:
-    sys.path.insert(0, str(Path(__file__).parents[2]))  # before a package of that name that others install
     from tests.engines.patience import pass_deadline_after
 
     pass_deadline_after(Path(event))

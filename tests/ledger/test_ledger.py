@@ -9,8 +9,6 @@ import os
 import random
 import re
 import sqlite3
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -28,6 +26,7 @@ import tpmdp.ledger.file as ledger_file
 import tpmdp.ledger.schema as ledger_schema
 from tests.oracles import DIGITS, exact_delta
 from tests.patience import HANG_S
+from tests.processes import Process
 from tpmdp.cli.ledger import ledger as group
 from tpmdp.errors import FileError, InputError, TpmdpError
 from tpmdp.ledger import Charge, Entry, Ledger, LedgerError, OverspendError, promise, promises, square_up
@@ -61,12 +60,11 @@ def spend(ledger: Ledger, number: int, mu: float, closeness: float = 1e-50) -> f
     return ledger.reserve(session(number), "flu", cost(mu, closeness), ledger.unit, {}).epsilon_after
 
 
-def worker(*arguments: object) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tests.ledger.ledger_worker", *map(str, arguments)]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def worker(*arguments: object) -> Process:
+    return Process("tests.ledger.ledger_worker", *arguments, folder=ROOT)
 
 
-def finish(process: subprocess.Popen[str]) -> Any:
+def finish(process: Process) -> Any:
     out, err = process.communicate(timeout=HANG_S)
     assert process.returncode == 0, err
     return json.loads(out.splitlines()[-1])
@@ -75,8 +73,7 @@ def finish(process: subprocess.Popen[str]) -> Any:
 def run_together(start: Path, *commands: tuple[object, ...]) -> list[Any]:
     processes = [worker(*command) for command in commands]
     for process in processes:
-        assert process.stdout is not None
-        assert process.stdout.readline() == '"ready"\n'
+        assert process.line() == '"ready"\n'
     start.touch()
     return [finish(process) for process in processes]
 
@@ -459,8 +456,7 @@ def test_a_ledger_held_by_another_process_is_reported(
 ) -> None:
     monkeypatch.setattr(ledger_schema, "_BUSY_MS", 50)
     process = worker("hold", path, tmp_path / "start")
-    assert process.stdout is not None
-    assert process.stdout.readline() == '"ready"\n'
+    assert process.line() == '"ready"\n'
     with Ledger.open(path) as impatient:
         assert impatient.status(session(1)) == "unknown"  # readers need not wait
         with pytest.raises(FileError, match="is in use by another process: try again"):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.patience import DEADLINE, HANG_S
+from tests.processes import Process
 from tpmdp import InputError, Study, run
 from tpmdp.data.table import Table
 from tpmdp.engines.memory import MemoryEngine
@@ -130,10 +129,8 @@ def write(folder: Path, document: dict[str, Any]) -> Path:
     return folder / "study.toml"
 
 
-def command(*words: str | Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "tpmdp", *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+def command(*words: str | Path) -> Process:
+    return Process("tpmdp", *words)
 
 
 def test_a_run_of_processes_is_resumed_after_a_party_was_killed(tmp_path: Path) -> None:
@@ -165,8 +162,8 @@ def kill_worker_of(pid: int) -> int | None:
     """SIGKILL the first MPyC worker among the descendants of a process."""
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            words = (entry / "cmdline").read_bytes().split(b"\0")
-            if b"tpmdp.engines.mpyc.worker" in words and pid in ancestors(int(entry.name)):
+            name = (entry / "comm").read_text().strip()
+            if name == "mpyc.worker" and pid in ancestors(int(entry.name)):
                 os.kill(int(entry.name), signal.SIGKILL)
                 return int(entry.name)
         except (OSError, ProcessLookupError):

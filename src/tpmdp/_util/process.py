@@ -17,6 +17,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
+from tpmdp._util import warm_process
+from tpmdp._util.warm_process import WarmProcess
 from tpmdp.errors import DeadlineError, InputError, TpmdpError
 
 START_S: Final = 60.0  # for a process to start on a busy machine
@@ -50,20 +52,28 @@ class ChildProcess:
     Its standard input ends when this process ends, even if this process is killed. Writing never blocks. Standard error
     is discarded, or read by a thread (`reads_stderr`), so that a full pipe cannot block the child.
 
+    A module (`-m`) can be forked from a warm parent that has imported `warm`: see `warm_process`, whose rules hold for
+    these imports. Without `warm`, or where processes cannot be forked safely, it is a new interpreter.
+
     >>> with ChildProcess("-c", "print(input().upper())") as child:
     ...     child.write(b"hello\\n")
     ...     child.line(), child.wait(60)
     (b'HELLO\\n', 0)
     """
 
-    def __init__(self, *arguments: str, reads_stderr: bool = False) -> None:
-        self._process = subprocess.Popen(  # noqa: S603
-            python_command(*arguments),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE if reads_stderr else subprocess.DEVNULL,
-            env=python_environment(),
-        )
+    def __init__(self, *arguments: str, reads_stderr: bool = False, warm: Sequence[str] = ()) -> None:
+        self._process: subprocess.Popen[bytes] | WarmProcess
+        stderr = subprocess.PIPE if reads_stderr else subprocess.DEVNULL
+        if warm and warm_process.AVAILABLE:
+            self._process = WarmProcess(*arguments[1:], imports=warm, stdin=subprocess.PIPE, stderr=stderr)
+        else:
+            self._process = subprocess.Popen(  # noqa: S603
+                python_command(*arguments),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                env=python_environment(),
+            )
         self.timed_out = False  # the last `line` took too long, so the process was killed
         self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._stderr: deque[bytes] = deque(maxlen=_LINES_STORED)
@@ -156,6 +166,8 @@ class ChildProcess:
         self.close_input()
         for thread in self._threads:
             thread.join(STOP_S)
+        if isinstance(self._process, WarmProcess):
+            self._process.close()
         for stream in (self._process.stdout, self._process.stderr):
             if stream is not None:
                 with suppress(OSError):

@@ -32,6 +32,12 @@ from tpmdp.study.session import check_room, open_or_create_ledger
 
 _GRACE_S: Final = 30.0  # past the deadline, for processes to start and stop on a busy machine
 _HOST: Final = "127.0.0.1"
+_JOIN_IMPORTS: Final = (
+    "tpmdp.cli.main",
+    "tpmdp.study.join",
+    "tpmdp.data.source",
+    "tpmdp.report.release",
+)  # `tpmdp join`
 
 
 class ChildError(TpmdpError):
@@ -109,7 +115,8 @@ def run_study(
         for member in study.parties:
             command = _join_command(study_file, member.name, state, data=files.get(member.name), url=url)
             command += ["--queries", str(queries)] if queries is not None else []
-            children.append(ChildProcess("-m", "tpmdp", *command, "--end-with-stdin", reads_stderr=True))
+            command = ["-m", "tpmdp", *command, "--end-with-stdin"]
+            children.append(ChildProcess(*command, reads_stderr=True, warm=_JOIN_IMPORTS))
             parties.append(_PartyProcess(member.name, children[-1]))
         _follow(parties, limit, study)
     return [party.outcome for party in parties if party.outcome is not None]

@@ -28,7 +28,7 @@ class WorkerProcess:
     """One party's process; `worker` lists what passes through its pipes."""
 
     def __init__(self, module: str = WORKER) -> None:
-        self.child = ChildProcess("-m", module)
+        self.child = ChildProcess("-m", module, warm=(module,))
 
     def give(self, job: MpycJob, index: int, identity: Ed25519PrivateKey, *, bind: Address, deadline: float) -> None:
         """Send its task, without the numbers. `deadline` is a time of `clock.now_s`, which all processes share."""

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -21,12 +21,14 @@ from tpmdp.errors import shown
 from tpmdp.protocol.masks import Mask
 from tpmdp.protocol.terms import Terms
 
+_RELAY_IMPORTS: Final = ("tpmdp.cli.main", "tpmdp.engines.relay.server", "tpmdp.study.model")  # of `tpmdp relay`
+
 
 @contextmanager
 def relay_process(store: Path, port: int = 0) -> Iterator[str]:
     """The command `tpmdp relay` on loopback in its own process; yields its address."""
     command = ("relay", "--port", str(port), "--store", str(store), "--end-with-stdin")
-    with ChildProcess("-m", "tpmdp", *command, reads_stderr=True) as process:
+    with ChildProcess("-m", "tpmdp", *command, reads_stderr=True, warm=_RELAY_IMPORTS) as process:
         report = process.report()
         if "listening" not in report:
             process.stop()
@@ -59,7 +61,7 @@ class RelayEngine:
             url = stack.enter_context(relay_process(folder / "relay.sqlite"))
             workers = []
             for index in range(terms.count):
-                worker = ChildProcess("-m", self._module)
+                worker = ChildProcess("-m", self._module, warm=(self._module,))
                 stack.callback(worker.stop)
                 times = {"deadline_s": deadline_s, "patience_s": self._patience_s}
                 worker.write(_task(terms, index, identities[index], url=url, **times), vectors[index].tobytes())

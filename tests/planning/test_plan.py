@@ -13,6 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import tpmdp
+from tests.effort import tries
 from tests.oracles import least_honest
 from tpmdp import CertificateError, NoNoiseWarning, Plan, Spec
 from tpmdp.planning.certificate import Certificate
@@ -56,7 +57,7 @@ def assert_private(plan: Plan) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=2400, deadline=None)
+@settings(max_examples=tries(400, 2400), deadline=None)
 @given(specs())
 def test_plans_are_optimal_private_and_certified(spec: Spec) -> None:
     plan = tpmdp.plan(spec)
@@ -112,7 +113,7 @@ def test_every_threshold_and_every_receiver_pattern_has_a_certificate(count: int
 
 
 @pytest.mark.slow
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=tries(200, 500), deadline=None)
 @given(st.integers(2, 60), st.data())
 def test_larger_structures_have_certificates_too(count: int, data: st.DataObject) -> None:
     need = np.array(

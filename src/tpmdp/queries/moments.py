@@ -11,11 +11,12 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import ClassVar, Final
 
 import numpy as np
 
-from tpmdp._util.arrays import FloatArray
+from tpmdp._util.arrays import FloatArray, IntArray
 from tpmdp.data.table import ColumnKind, Table
 from tpmdp.errors import InputError
 from tpmdp.queries.base import Query
@@ -92,7 +93,7 @@ class Moments:
         result[0, 0] = float(total[0]) / _HALF if self.counted else records
         result[0, 1:] = result[1:, 0] = total[start : start + p]
         result[np.arange(1, p + 1), np.arange(1, p + 1)] = total[start + p : start + 2 * p] / _HALF
-        rows, columns = np.triu_indices(p, 1)
+        rows, columns = _above_diagonal(p)
         result[rows + 1, columns + 1] = result[columns + 1, rows + 1] = total[start + 2 * p :]
         return result
 
@@ -101,6 +102,12 @@ class Moments:
         p = self.count
         first = [records * _HALF] if self.counted else []
         return np.array([*first, *[0.0] * p, *[records / 3 * _HALF] * p, *[0.0] * (p * (p - 1) // 2)])
+
+
+@cache
+def _above_diagonal(count: int) -> tuple[IntArray, IntArray]:
+    rows, columns = np.triu_indices(count, 1)
+    return rows, columns
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ PROCESS_EVENTS: Final = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", 
 SERVER_EVENT: Final = "socket.bind"
 MARKED_DOCTESTS: Final = {  # a doctest cannot carry a marker in its file
     "tpmdp._util.process.ChildProcess": "process",
+    "tpmdp._util.warm_process.WarmProcess": "process",
     "tpmdp.experiments.efficiency_experiment.run": "process",
     "tpmdp.experiments.experiment_run.run_experiments": "slow",
 }

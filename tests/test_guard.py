@@ -11,6 +11,8 @@ from collections.abc import Callable
 
 import pytest
 
+from tpmdp._util.warm_process import WarmProcess
+
 
 def fork_with_multiprocessing() -> None:
     multiprocessing.get_context("fork").Process(target=os.getpid).start()
@@ -24,12 +26,16 @@ def run_python() -> None:
     subprocess.run([sys.executable, "-c", ""], check=True)
 
 
+def fork_from_a_warm_parent() -> None:
+    WarmProcess("tpmdp", "--version").wait()
+
+
 def bind() -> None:
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
 
 
-STARTS = [run_python, os.fork, fork_with_multiprocessing, spawn_with_multiprocessing, bind]
+STARTS = [run_python, os.fork, fork_with_multiprocessing, spawn_with_multiprocessing, fork_from_a_warm_parent, bind]
 
 
 @pytest.mark.parametrize("start", STARTS)

@@ -17,8 +17,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from tpmdp._util import warm_process
-from tpmdp._util.warm_process import WarmProcess
+from tpmdp._util.warm_process import WarmProcess, is_available
 from tpmdp.errors import DeadlineError, InputError, TpmdpError
 
 START_S: Final = 60.0  # for a process to start on a busy machine
@@ -64,7 +63,7 @@ class ChildProcess:
     def __init__(self, *arguments: str, reads_stderr: bool = False, warm: Sequence[str] = ()) -> None:
         self._process: subprocess.Popen[bytes] | WarmProcess
         stderr = subprocess.PIPE if reads_stderr else subprocess.DEVNULL
-        if warm and warm_process.AVAILABLE:
+        if warm and is_available():
             self._process = WarmProcess(*arguments[1:], imports=warm, stdin=subprocess.PIPE, stderr=stderr)
         else:
             self._process = subprocess.Popen(  # noqa: S603

@@ -41,23 +41,26 @@ class _WarmParent:
                     self._reap(key.fd, *key.data)
                     continue
                 head, descriptors, _, _ = socket.recv_fds(self._control, REQUEST_HEAD.size, DESCRIPTORS)
-                if not head:
+                data = self._read(REQUEST_HEAD.unpack(head)[0]) if head else b""
+                if not data:
                     return None
-                request = json.loads(self._read(REQUEST_HEAD.unpack(head)[0]))
+                request = json.loads(data)
                 if self._fork(request, descriptors):
                     return dict(request)
 
     def _read(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            data += self._control.recv(size - len(data))
-        return data
+        """So many bytes, or nothing if the socket closes first."""
+        parts = []
+        while size and (part := self._control.recv(size)):
+            parts.append(part)
+            size -= len(part)
+        return b"" if size else b"".join(parts)
 
     def _fork(self, request: dict[str, Any], descriptors: list[int]) -> bool:
         """Whether this is the child."""
         sys.path[:] = request["path"]
         for name in request["imports"]:
-            with suppress(Exception):  # the child imports it again, and reports the error
+            with suppress(BaseException):  # even if it exits: the child imports it again, and reports the error
                 importlib.import_module(name)
         *streams, status = descriptors
         gc.freeze()  # a collection in a child would copy every page
@@ -88,6 +91,8 @@ class _WarmParent:
             raw = open(number, "wb" if number else "rb", closefd=False)  # noqa: SIM115
             setattr(sys, name, io.TextIOWrapper(raw, old.encoding, old.errors, line_buffering=number == 2))
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        if "numpy.random" in sys.modules:
+            sys.modules["numpy.random"].seed()  # anew from the system, as Python does with its own generator
         os.environ.clear()
         os.environ.update(request["environment"])
         os.chdir(request["folder"])

@@ -13,13 +13,23 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 from tpmdp._util.warm_parent import PID, REQUEST_HEAD, STATUS
 
-AVAILABLE: Final = sys.platform == "linux" and hasattr(os, "pidfd_open")
 _UNKNOWN: Final = 255  # the exit code of a process whose parent was killed
+
+
+@cache
+def is_available() -> bool:
+    """Whether processes can be forked safely here, and told apart for sure from later ones with the same number."""
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (AttributeError, OSError):  # another system, an old one, or one that forbids it
+        return False
+    return sys.platform == "linux"
 
 
 class WarmProcess:
@@ -46,6 +56,8 @@ class WarmProcess:
         folder: Path | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
+        # Who watches for new processes sees this one as if it were no fork.
+        sys.audit("subprocess.Popen", sys.executable, [sys.executable, "-m", module, *arguments], folder, environment)
         self.returncode: int | None = None
         self._lock = threading.Lock()
         ours, theirs = zip(

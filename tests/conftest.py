@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _posixsubprocess
 import os
+import signal
 import sys
 from collections.abc import Callable, Generator
 from typing import Any, Final
@@ -23,6 +24,10 @@ MARKED_DOCTESTS: Final = {  # a doctest cannot carry a marker in its file
     "tpmdp.experiments.efficiency_experiment.run": "process",
     "tpmdp.experiments.experiment_run.run_experiments": "slow",
 }
+LONGEST: Final = frozenset({"test_deployment.py", "test_smoke.py", "test_example.py", "test_experiment_command.py"})
+
+# Children inherit an ignored SIGINT, as of a test run in the background; then none of them could be interrupted.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Guard:
@@ -58,6 +63,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if isinstance(item, pytest.DoctestItem) and item.name in MARKED_DOCTESTS:
             item.add_marker(MARKED_DOCTESTS[item.name])
+    items.sort(key=lambda item: item.path.name not in LONGEST)  # first, so that no worker ends long after the others
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -74,5 +80,5 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """The cores that this process may use: psutil, which xdist asks by default, counts those of the whole machine."""
-    return len(os.sched_getaffinity(0))
+    """One more than the cores that this process may use: many tests wait for other processes or for a deadline."""
+    return len(os.sched_getaffinity(0)) + 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import signal
@@ -12,7 +13,10 @@ from pathlib import Path
 
 import pytest
 
+import tpmdp.experiments.consortium_experiment as consortium
 import tpmdp.experiments.count_experiment as count
+from tests import processes
+from tests.experiments.paused_run import JOBS as STORED
 from tests.patience import HANG_S, wait_until
 from tpmdp._util.process import python_command, python_environment
 from tpmdp.errors import FileError, InputError
@@ -142,10 +146,7 @@ def cluster(tmp_path: Path) -> Iterator[str]:
 def test_a_dask_cluster_gives_the_same_files(tmp_path: Path, cluster: str) -> None:
     def files(folder: str, *more: str) -> dict[str, bytes]:
         out = tmp_path / folder
-        command = python_command("-m", "tpmdp", "experiment", "consortium", "--quick", "--out", str(out), *more)
-        done = subprocess.run(
-            command, capture_output=True, text=True, env=python_environment(), timeout=HANG_S, check=False
-        )
+        done = processes.run("experiment", "consortium", "--quick", "--out", out, *more)
         assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
         return {path.name: path.read_bytes() for path in out.glob("*.csv")}
 
@@ -160,7 +161,8 @@ def test_a_dask_cluster_gives_the_same_files(tmp_path: Path, cluster: str) -> No
 
 
 def _start(out: Path, *more: str) -> subprocess.Popen[str]:
-    command = python_command("-m", "tpmdp", "experiment", "count", "--quick", "--out", str(out), *more)
+    words = ("experiment", "consortium", "--quick", "--out", str(out), *more)
+    command = python_command("-m", "tests.experiments.paused_run", *words)
     return subprocess.Popen(
         command,
         stdout=subprocess.DEVNULL,
@@ -174,7 +176,7 @@ def _start(out: Path, *more: str) -> subprocess.Popen[str]:
 def _wait_for_parts(out: Path, process: subprocess.Popen[str]) -> None:
     def enough() -> bool:
         assert process.poll() is None
-        return len(list((out / "parts").glob("count-*.json"))) >= 2
+        return len(list((out / "parts").glob("consortium-*.json"))) >= STORED
 
     wait_until(enough)
 
@@ -189,21 +191,20 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path: Path, number: sig
     error = process.communicate(timeout=HANG_S)[1]
     kept = {path.name: path.stat().st_mtime_ns for path in (out / "parts").glob("*.json")}
     assert kept
-    assert not (out / "count.csv").exists()
+    assert not (out / "consortium.csv").exists()
     if number == signal.SIGINT:
         assert process.returncode == 130
         assert "Traceback" not in error, error
         assert f"finished jobs are stored in {out}: run the same command again to resume" in error
-    again = _start(out)
-    assert again.communicate(timeout=HANG_S)[1].count("Traceback") == 0
-    assert again.returncode == 0
+    again = processes.run("experiment", "consortium", "--quick", "--out", out)
+    assert (again.returncode, "Traceback" in again.stderr) == (0, False), again.stderr
     for name, modified in kept.items():
         assert (out / "parts" / name).stat().st_mtime_ns == modified
-    jobs = count.jobs(True, 2024)
-    lines = (out / "count.csv").read_text().splitlines()
-    assert len(lines) == 1 + len(count.NAMES) * sum(job.count for job in jobs)
-    assert lines[1] == ",".join(str(value) for value in count.run(jobs[0])[0].values())
-    assert lines[-1] == ",".join(str(value) for value in count.run(jobs[-1])[-1].values())
+    jobs = consortium.jobs(True, 2024)
+    with (out / "consortium.csv").open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    for written, computed in ((rows[0], consortium.run(jobs[0])[0]), (rows[-1], consortium.run(jobs[-1])[-1])):
+        assert {name: value for name, value in written.items() if value} == {k: str(v) for k, v in computed.items()}
 
 
 @pytest.mark.process

@@ -442,8 +442,7 @@ def test_parties_join_over_tls_and_refuse_a_certificate_they_do_not_know(tmp_pat
     with Consortium(tmp_path) as consortium:
         words = ["relay", "--port", str(consortium.port), "--store", str(consortium.store)]
         relay = consortium.start(*words, "--certificate", str(public), "--private-key", str(private))
-        assert relay.stdout is not None
-        assert "https://" in relay.stdout.readline()
+        assert "https://" in relay.line()
         url = consortium.url.replace("http", "https")
         one = ended(consortium.join("north", "--relay", url))
         assert one.code == 2

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
+from tests.effort import tries
 from tests.queries.cases import sum_query
 from tpmdp.data.table import Table, Text
 from tpmdp.queries.answer import Answer
@@ -20,7 +21,7 @@ from tpmdp.queries.noisy_quadratic import REGULARISED, TRIMMED
 # four, or nearly three, standard errors away. Noise is seeded, so that a test that passes once passes always.
 RUNS: Final = 2000
 FEWER: Final = 1000  # where every answer is a simulation of its own
-FEWEST: Final = 400  # where such a simulation is also slow; the bounds lie nearly two standard errors (0.011) away
+FEWEST: Final = tries(200, 400)  # where such a simulation is also slow
 RECORDS: Final = 20_000
 AT_LEAST, AT_MOST = 0.93, 0.97
 

@@ -45,11 +45,12 @@ for _command in (plan, verify, keygen, run, join, terms, query, check_query, exp
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; every error a user can cause is one line on standard error, never a traceback."""
     _prepare_streams()
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        with suppress(ValueError):  # not the main thread
+    with suppress(ValueError):  # not the main thread
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # otherwise ignored, as in the background
             signal.signal(signal.SIGINT, note_interrupt)
             sys.unraisablehook = _report_unless_interrupted
-            for number in (signal.SIGTERM, signal.SIGHUP):
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is signal.SIG_DFL:  # otherwise ignored, as by nohup
                 signal.signal(number, _stop)
     try:
         # Not cli.main(): it turns a closed pipe into exit code 1, which here means "not valid".

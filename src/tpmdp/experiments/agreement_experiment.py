@@ -28,10 +28,10 @@ from tpmdp.study.session import noisy_vector
 
 # engine, problem, parties, threshold, sessions, sessions of a quick run
 POINTS: Final = (
-    ("memory", "count", 20, 10, 200, 20),
-    ("memory", "count", 20, 19, 200, 20),
+    ("memory", "count", 20, 10, 200, 10),
+    ("memory", "count", 20, 19, 200, 10),
     ("memory", "count", 100, 50, 20, 0),
-    ("memory", "regression", 20, 10, 60, 5),
+    ("memory", "regression", 20, 10, 60, 2),
     ("relay", "count", 5, 2, 40, 0),
     ("relay", "regression", 5, 4, 20, 1),
 )

@@ -27,7 +27,7 @@ RECEIVERS: Final = ("all", "random", "one")
 RELAXING: Final = 10
 """Parties of the consortium in which one relaxes."""
 FACTORS: Final = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
-DRAWS, QUICK_DRAWS = 100, 20
+DRAWS, QUICK_DRAWS = 100, 10
 PAPER_PARTIES: Final = 1000
 ENJOYED: Final = {20: 100, PAPER_PARTIES: 5}
 """Draws of budgets for each number of parties."""

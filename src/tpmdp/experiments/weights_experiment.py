@@ -43,7 +43,7 @@ COVERED: Final = (5, 20, 100, 1000)
 DENSITIES: Final = (0.05, 0.15, 0.5, 0.9)
 _DATA: Final = 40
 """Sets of bits for each draw of budgets, for coverage."""
-DRAWS, QUICK_DRAWS = 100, 20
+DRAWS, QUICK_DRAWS = 100, 10
 RUNS, QUICK_RUNS = 300, 6
 _BLOCK: Final = 20
 _RUNS_BLOCK: Final = 6

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from tpmdp.cli.options import number
-from tpmdp.errors import InputError
+from tpmdp.errors import InputError, shown
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -132,6 +132,26 @@ def limit(file: Path, epsilon: float | None, delta: float | None) -> None:
         click.echo(_balance(opened.spent()))
 
 
+@ledger.command()
+@click.argument("file", type=_FILE)
+@click.argument("session")
+def cancel(file: Path, session: str) -> None:
+    """Give up a session of the ledger FILE for which room is held; SESSION is how its id begins, as show prints it.
+
+    The room is free again. The session is never resumed: set another number in the study to ask again.
+    """
+    from tpmdp.ledger import Ledger, SessionKey
+
+    with Ledger.open(file) as opened:
+        holds = [entry for entry in opened.holds() if entry.session.startswith(session.lower())]
+        if len(session) < _SESSION_SHOWN or not holds or len({entry.session for entry in holds}) > 1:
+            rule = f"must be the first {_SESSION_SHOWN} digits or more of one session that is held"
+            raise InputError("SESSION", session, rule, f"see tpmdp ledger show {file}")
+        for entry in holds:
+            opened.cancel(SessionKey(bytes.fromhex(entry.session), bytes.fromhex(entry.plan)))
+        click.echo(f"cancelled {shown(holds[0].study)}; {_balance(opened.spent())}")
+
+
 def _write(rows: Iterable[Mapping[str, object]], path: Path, as_csv: bool) -> None:
     with path.open("w", encoding="utf-8", newline="") as stream:
         if not as_csv:
@@ -167,7 +187,6 @@ def _show(opened: Ledger, spent: Spent, newest: list[Entry], console: Console) -
     """The table of entries and the balance under it."""
     from rich.markup import escape
 
-    from tpmdp.errors import shown
     from tpmdp.ledger import promises, rounded_up, square_up
     from tpmdp.report.numbers import number, plural
     from tpmdp.report.tables import new_table
@@ -194,7 +213,7 @@ def _show(opened: Ledger, spent: Spent, newest: list[Entry], console: Console) -
         remark = entry.outcome
         if entry.kind in ("open", "limit"):
             remark = f"limit epsilon {entry.limit_epsilon:g}, delta {entry.limit_delta:g}"
-        mu, cost = (number(entry.mu), rounded_up(own)) if entry.kind == "reserve" else ("", "")
+        mu, cost = (number(entry.mu), rounded_up(own)) if entry.is_charge or entry.kind == "hold" else ("", "")
         text = escape(shown(entry.study, _TEXT_SHOWN)) if entry.study else ""
         when = entry.time.removesuffix("+00:00").replace("T", " ")
         more = [entry.session[:_SESSION_SHOWN], mu] if wide else []

@@ -18,6 +18,7 @@ from tpmdp.errors import InputError
 if TYPE_CHECKING:
     from tpmdp.data.table import Table
     from tpmdp.protocol.terms import Terms
+    from tpmdp.study.contribution import Contribution
     from tpmdp.study.model import Study
     from tpmdp.study.release import PartyRelease
 
@@ -56,7 +57,7 @@ def keygen(name: str, out: Path | None) -> None:
 )
 @click.option("--relay", "url", help="Address of the relay, such as https://relay.example.org. Not for mpyc studies.")
 @click.option("--listen", help="Wait for other parties here instead (host:port; mpyc studies only).")
-@click.option("--ledger", "ledger_file", type=_FILE, help="Your ledger. Default: beside the key file, NAME.ledger.")
+@click.option("--ledger", "ledger_file", type=_FILE, help="Your ledger. Default: the key file's name with .ledger.")
 @click.option("--session", type=int, help="Number of the session. Default: what the study says.")
 @click.option("--deadline", help="Stop waiting then: 90s, 10m, 2h or a date and time. Default: what the study says.")
 @click.option("--terms", "terms_file", type=_FILE, help="Sign this plan, from tpmdp terms, if it keeps your budget.")
@@ -84,32 +85,44 @@ def join(
 ) -> None:
     """Take part in a STUDY as one party.
 
-    Your ledger is charged before anything leaves. A session that was interrupted is resumed by the same command.
+    Room is set aside in your ledger when you agree. It is charged when all parties have agreed, before anything leaves
+    that depends on your data. A session that was interrupted is resumed by the same command.
 
     Exit codes: 0 done; 2 refused or bad input; 3 the deadline passed or a party was lost, and which.
     """
     from tpmdp.engines.relay.mailbox import check_url
     from tpmdp.report.release import uncounted_text
+    from tpmdp.study.contribution import contribute
     from tpmdp.study.identity import read_key
     from tpmdp.study.join import check_in, take_part
-    from tpmdp.study.session import open_or_create_ledger
+    from tpmdp.study.session import SessionAccount, open_or_create_ledger
 
     study = _read_study(study_file, session, deadline, queries_file=queries_file)
     study.index(name)  # refuses a party that is not in the study
     identity = read_key(key_file)
     relay = None if url is None else check_url(url, plain_http)
-    table = _read_data(study, name, data_file)
-    path = ledger_file if ledger_file is not None else key_file.with_name(f"{name}.ledger")
+    path = ledger_file if ledger_file is not None else key_file.with_suffix(".ledger")
     given = read_terms(terms_file) if terms_file is not None else None
-    contribution = check_in(study, name, identity, table=table, terms=given)
-    for text in uncounted_text(contribution):
-        click.echo(f"tpmdp: {text}", err=True)
-    new = not path.exists()
-    with open_or_create_ledger(path, study, name) as ledger:
-        if new:
-            limit = ledger.spent()
+    offered = check_in(study, name, identity, terms=given)
+
+    def read_contribution() -> Contribution:
+        contribution = contribute(study, offered, name, table=_read_data(study, name, data_file))
+        for text in uncounted_text(contribution):
+            click.echo(f"tpmdp: {text}", err=True)
+        return contribution
+
+    contribution = None if path.exists() else read_contribution()  # bad data make no new ledger
+    with open_or_create_ledger(path, study, name, identity) as ledger:
+        if contribution is not None:
+            limit = ledger.spent(study.unit)
             text = f"made a new ledger {path}: at most epsilon {limit.limit_epsilon:g} at delta {limit.limit_delta:g}"
             click.echo(f"tpmdp: {text}", err=True)
+        else:
+            account = SessionAccount(study, offered, name, identity=identity, ledger=ledger)
+            contribution = account.stored_contribution()
+            if contribution is not None and data_file is not None:
+                click.echo(f"tpmdp: {name} has agreed before: its data are as they were then, not read again", err=True)
+            contribution = contribution or read_contribution()
         release = take_part(
             contribution,
             identity,

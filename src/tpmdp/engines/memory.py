@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -30,7 +31,8 @@ class MemoryEngine:
     ) -> Outcome:
         deadline = time.monotonic() + deadline_s
         parties = [
-            PartySession(terms, i, identities[i], vector=vectors[i], secrets=FreshSecrets()) for i in range(terms.count)
+            PartySession(terms, i, identities[i], vector=partial(vectors.__getitem__, i), secrets=FreshSecrets())
+            for i in range(terms.count)
         ]
         sent = [0] * terms.count
         queue: deque[tuple[int, bytes]] = deque()

@@ -34,7 +34,7 @@ from tpmdp.flower.round_terms import SERVER, Ask, published
 from tpmdp.flower.update import bound, diameter
 from tpmdp.gaussian.calibration import calibrate, mu_at
 from tpmdp.gaussian.composition import epsilon_of
-from tpmdp.ledger import Charge, Ledger, OverspendError
+from tpmdp.ledger import Charge, Ledger, OverspendError, SessionKey
 from tpmdp.protocol.terms import Terms
 from tpmdp.spec import Party
 from tpmdp.study.identity import check_name, parse_public, public_text, read_key, write_key
@@ -131,7 +131,9 @@ class ClientSettings:
         if math.isinf(self.round_mu):
             return math.isinf(ledger.newest(1)[0].limit_epsilon)
         try:
-            ledger.check_room(os.urandom(32), "one more round", Charge(self.round_mu * _LESS, 0.0, 0.0, delta=0.0))
+            key = SessionKey(os.urandom(32), os.urandom(32))
+            charge = Charge(self.round_mu * _LESS, 0.0, 0.0, delta=0.0)
+            ledger.check_room(key, "one more round", charge, unit="party")
         except OverspendError:
             return False
         return True

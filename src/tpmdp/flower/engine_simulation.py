@@ -65,7 +65,7 @@ class _PartyFiles:
         vector = np.fromfile(self._folder / f"{self._index}.vector", dtype=word_type(terms.grid.word))
         lost = None if task["lost"] is None else Kind(task["lost"])
         attempt = secrets.last_attempt()
-        return PartySession(terms, self._index, identity, vector=vector, secrets=secrets, attempt=attempt), lost
+        return PartySession(terms, self._index, identity, vector=lambda: vector, secrets=secrets, attempt=attempt), lost
 
     def finish(self, party: PartySession) -> None:
         """Write what the party got."""

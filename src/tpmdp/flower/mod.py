@@ -31,7 +31,7 @@ from tpmdp.protocol.messages import Kind, MessageError, decode, session_of
 from tpmdp.protocol.party import PartySession, ProtocolError
 from tpmdp.protocol.secrets import FreshSecrets, MappingStore, StoredSecrets
 from tpmdp.protocol.terms import Terms
-from tpmdp.study.session import charge_of, noise_source, noisy_vector
+from tpmdp.study.session import charge_of, key_of, noise_source, noisy_vector
 
 STATE: Final = "tpmdp"  # in the client's context, which Flower stores between messages
 EXAMPLES: Final = "num-examples"
@@ -132,7 +132,7 @@ class _Client:
                     problems.append(_logged(error))
                     if isinstance(error, ProtocolError):
                         memory.write("broken", session, b"1")
-            if train and train not in memory.sessions() and ledger.status(train) == "unknown":
+            if train and train not in memory.sessions() and ledger.charged_plan(train) is None:
                 problems.append(_logged(MessageError("asked to train for terms that this client does not know")))
             reply: dict[str, Value] = {"problem": "; ".join(problems)[:1000]}
             if bytes_of(fields, "terms"):
@@ -178,10 +178,10 @@ class _Client:
 
     def _key_before(self, terms: Terms, ledger: Ledger) -> bytes:
         """The first attempt's key: for a session that was begun before a restart, the key it had then."""
-        if ledger.status(terms.session) == "unknown":
+        if ledger.charged_plan(terms.session) is None:
             return FreshSecrets().key(1)
-        stored = ledger.private_state(terms.session)
-        if stored.get("plan") != terms.plan_hash or _FIRST_KEY not in stored:
+        stored = ledger.private_state(key_of(terms))
+        if _FIRST_KEY not in stored:
             raise InputError("terms", terms.label, "are of a session that is over or has others", "name a new session")
         return stored[_FIRST_KEY]
 
@@ -189,7 +189,8 @@ class _Client:
         """Go on with a session that this client has agreed to; it sends nothing before it has trained for it."""
         memory = self._memory
         inbox = memory.inbox(session) + arrived
-        status = ledger.status(session)
+        terms = Terms.parse(memory.read("terms", session).decode())
+        status = ledger.status(key_of(terms))
         if status == "settled" or (not arrived and not train):
             return []
         if memory.read("broken", session):
@@ -198,13 +199,12 @@ class _Client:
             useful = [data for data in inbox if len(data) < _SMALL and decode(data).kind in (Kind.KEYS, Kind.GROUP)]
             memory.write("inbox", session, useful[:_INBOX_MAX])
             return []
-        terms = Terms.parse(memory.read("terms", session).decode())
         index = terms.roster.index(self._settings.public_key)  # checked when they were offered
         begun = self._begin(terms, index, inbox, ledger=ledger) if status == "unknown" else None
         party, secrets, out, useful = begun or self._resume(terms, index, inbox, ledger=ledger)
         out = memory.unsent(session, out)
         if party.receipt:
-            ledger.settle(session, "receipt", {})
+            ledger.settle(key_of(terms), "receipt", {})
             memory.forget(session)
             log(INFO, "tpmdp: %s is counted in %s", self._settings.name, terms.label)
             return out
@@ -215,7 +215,7 @@ class _Client:
 
     def _party(self, terms: Terms, index: int, vector: Mask, secrets: StoredSecrets, attempt: int = 1) -> PartySession:
         identity = self._settings.identity
-        return PartySession(terms, index, identity, vector=vector, secrets=secrets, attempt=attempt)
+        return PartySession(terms, index, identity, vector=lambda: vector, secrets=secrets, attempt=attempt)
 
     def _begin(self, terms: Terms, index: int, inbox: list[bytes], ledger: Ledger) -> _Replayed | None:
         """Charge, train, draw noise and replay the messages; None if another process was faster.
@@ -233,7 +233,7 @@ class _Client:
         state = {_FIRST_KEY: self._memory.read("key", terms.session)}
         charge = charge_of(published(terms), index)
         private = {"plan": terms.plan_hash, **state}
-        if not ledger.reserve(terms.session, terms.label, charge, unit=ledger.unit, private=private).new:
+        if not ledger.charge(key_of(terms), terms.label, charge, unit="party", private=private).new:
             return None
         log(INFO, "tpmdp: %s takes part in %s, epsilon %g", self._settings.name, terms.label, charge.epsilon)
         update, share = self._train(ask, model)
@@ -242,7 +242,7 @@ class _Client:
         party = self._party(terms, index, vector, secrets=secrets)
         out, useful = replay(party, inbox)
         private = {"vector": vector.tobytes(), **state}
-        return (party, secrets, out, useful) if ledger.keep_all(terms.session, private) == private else None
+        return (party, secrets, out, useful) if ledger.keep_all(key_of(terms), private) == private else None
 
     def _noisy(self, terms: Terms, index: int, update: FloatArray, share: float) -> Mask:
         """What the client contributes, noise included."""
@@ -253,16 +253,16 @@ class _Client:
 
     def _resume(self, terms: Terms, index: int, inbox: list[bytes], ledger: Ledger) -> _Replayed:
         """Go on with what the ledger has: the vector is fixed, whatever the server asks now."""
-        stored = ledger.private_state(terms.session)
-        if stored.get("plan") != terms.plan_hash:
+        stored = ledger.private_state(key_of(terms))
+        if not stored:
             name = f"session {terms.session.hex()[:16]}"
             raise LedgerError(name, "was begun with another plan, or is over", "start a new session")
         if "vector" not in stored:  # cut off in training, which is not done twice: noise alone
             entries = terms.grid.dimension - Ask.parse(terms.query).counted
             nothing = self._noisy(terms, index, np.zeros(entries), share=0.0)
-            stored["vector"] = ledger.keep(terms.session, "vector", nothing.tobytes())
+            stored["vector"] = ledger.keep(key_of(terms), "vector", nothing.tobytes())
         vector = np.frombuffer(stored["vector"], dtype=word_type(terms.grid.word))
-        secrets = LedgerSecrets(ledger, terms.session)
+        secrets = LedgerSecrets(ledger, key_of(terms))
         party = self._party(terms, index, vector, secrets=secrets, attempt=secrets.last_attempt())
         return party, secrets, *replay(party, inbox)
 

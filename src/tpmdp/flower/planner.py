@@ -50,5 +50,5 @@ class RoundPlanner:
         # The server has no data; the plan may still ask it for noise, against clients that see the model.
         nothing = np.zeros(terms.grid.dimension, dtype=np.int64)
         vector = noisy_vector(terms, 0, nothing, source=noise_source(terms))
-        lead = PartySession(terms, 0, self._identity, vector=vector, secrets=FreshSecrets())
+        lead = PartySession(terms, 0, self._identity, vector=lambda: vector, secrets=FreshSecrets())
         return TrainingRound(post, number, terms, lead=lead)

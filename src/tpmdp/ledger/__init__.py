@@ -1,10 +1,11 @@
 """What one party has spent on privacy: a durable, append-only, hash-chained ledger in one SQLite file."""
 
-from tpmdp.ledger.book import Ledger, Reservation, Status
-from tpmdp.ledger.entry import Entry
+from tpmdp.ledger.book import Ledger, Status, Stored
+from tpmdp.ledger.entry import Entry, SessionKey
 from tpmdp.ledger.file import UNITS
 from tpmdp.ledger.spending import (
     NEXT_CLOSENESS,
+    Balance,
     Charge,
     LedgerError,
     OverspendError,
@@ -20,14 +21,16 @@ from tpmdp.ledger.spending import (
 __all__ = [
     "NEXT_CLOSENESS",
     "UNITS",
+    "Balance",
     "Charge",
     "Entry",
     "Ledger",
     "LedgerError",
     "OverspendError",
-    "Reservation",
+    "SessionKey",
     "Spent",
     "Status",
+    "Stored",
     "add_up",
     "promise",
     "promises",

@@ -1,53 +1,84 @@
 """What one party has spent on privacy: the account in its ledger file.
 
-The ledger never under-charges. A session is reserved before its first message leaves and never refunded; every sum is
-rounded up; a reservation that returns is on the disk. Sessions k with mu_k and closeness tau_k promise together, at the
-limit's delta, the epsilon of `promise`: epsilon_of(sqrt(sum mu_k^2), delta e^(-sum tau_k)) + 2 sum tau_k.
+The ledger never under-charges. A session passes through these states, each step one exclusive transaction that is
+conditional on the state before:
+
+    hold     room is set aside; nothing is spent, and the session can be resumed by the same command
+    charge   irreversible, in one transaction with the noise; on the disk before a byte that depends on data leaves
+    settle   how the session ended; what could undo the noise is erased
+    cancel   of a hold: the entry is never used again
+
+An entry is known by session and plan. Several plans of one session may be held, as after a mistake in a study file was
+mended; one of them can be charged. Every sum is rounded up. Sessions k with mu_k and closeness tau_k promise together,
+at the limit's delta, the epsilon of `promise`: epsilon_of(sqrt(sum mu_k^2), delta e^(-sum tau_k)) + 2 sum tau_k.
+
+There is a total for each unit. What protects a whole party also costs each of its records, so charges by party count
+towards the total by record, too.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Final, Literal
 
 from tpmdp.errors import InputError, shown
-from tpmdp.ledger.entry import SESSION_BYTES, Entry
-from tpmdp.ledger.file import SELECT, LedgerFile, check_text
-from tpmdp.ledger.remaining import room_left, totals_with
-from tpmdp.ledger.spending import Charge, LedgerError, OverspendError, Spent, check_limit, promise, square_up
+from tpmdp.ledger.entry import SESSION_BYTES, Entry, SessionKey
+from tpmdp.ledger.file import UNITS, LedgerFile, check_text
+from tpmdp.ledger.remaining import room_left
+from tpmdp.ledger.spending import (
+    Balance,
+    Charge,
+    LedgerError,
+    OverspendError,
+    Spent,
+    add_up,
+    check_limit,
+    promise,
+    square_up,
+)
 
 _OUTCOME_MAX: Final = 500
-Status = Literal["unknown", "reserved", "settled"]
+Status = Literal["unknown", "held", "cancelled", "charged", "settled"]
+_STATUS: Final[dict[str, Status]] = {  # by the last entry
+    "hold": "held",
+    "cancel": "cancelled",
+    "charge": "charged",
+    "reserve": "charged",
+    "settle": "settled",
+}
 
 
 @dataclass(frozen=True)
-class Reservation:
+class Stored:
     """A session's place in the ledger. `private` is what was stored first: a retry must use that, not its own.
 
-    >>> Reservation(True, {"seed": b"secret"}, 0.5)
-    Reservation(new=True, epsilon_after=0.5)
+    >>> Stored(True, {"seed": b"secret"})
+    Stored(new=True)
     """
 
     new: bool
     private: dict[str, bytes] = field(repr=False)
-    epsilon_after: float
 
 
-def _key(session: bytes) -> str:
-    if not isinstance(session, bytes | bytearray) or len(session) != SESSION_BYTES:
-        value = f"{len(session)} bytes" if isinstance(session, bytes | bytearray) else type(session).__name__
-        raise InputError("session", value, f"must be {SESSION_BYTES} bytes", "use the session's id")
-    return bytes(session).hex()
+def _check_key(key: SessionKey) -> None:
+    for name, value in zip(SessionKey._fields, key, strict=True):
+        if not isinstance(value, bytes) or len(value) != SESSION_BYTES:
+            shape = f"{len(value)} bytes" if isinstance(value, bytes) else type(value).__name__
+            raise InputError(name, shape, f"must be {SESSION_BYTES} bytes", "use the session's id and its plan's hash")
 
 
-def _private(values: Mapping[str, bytes]) -> dict[str, bytes]:
+def _check_private(values: Mapping[str, bytes]) -> dict[str, bytes]:
     for name, value in values.items():
         check_text("name of private state", name)
         if not isinstance(value, bytes | bytearray | memoryview):
             raise InputError(f"private state {name}", type(value).__name__, "must be bytes", "encode it first")
     return {name: bytes(value) for name, value in values.items()}
+
+
+def _name(key: SessionKey) -> str:
+    return f"session {key.session.hex()[:16]}"
 
 
 class Ledger(LedgerFile):
@@ -56,81 +87,140 @@ class Ledger(LedgerFile):
     >>> import pathlib, tempfile
     >>> folder = tempfile.TemporaryDirectory()
     >>> with Ledger.create(pathlib.Path(folder.name) / "a.ledger", "hospital", epsilon=1.0, delta=1e-6) as ledger:
-    ...     session = bytes(32)
-    ...     before = ledger.reserve(session, "flu", Charge(0.1, 1e-50, 0.5, 1e-6), "record", {"seed": b"1"})
-    ...     again = ledger.reserve(session, "flu", Charge(0.1, 1e-50, 0.5, 1e-6), "record", {"seed": b"2"})
-    ...     ledger.settle(session, "answer", {})
-    ...     before.new, again.new, again.private, ledger.status(session), ledger.spent().sessions
-    (True, False, {'seed': b'1'}, 'settled', 1)
+    ...     key, cost = SessionKey(bytes(32), bytes(32)), Charge(0.1, 1e-50, 0.5, 1e-6)
+    ...     held = ledger.hold(key, "flu", cost, unit="record", private={})
+    ...     spent_by_hold = ledger.spent().sessions
+    ...     before = ledger.charge(key, "flu", cost, unit="record", private={"seed": b"1"})
+    ...     again = ledger.charge(key, "flu", cost, unit="record", private={"seed": b"2"})
+    ...     ledger.settle(key, "answer", {})
+    ...     spent_by_hold, before.new, again.new, again.private, ledger.status(key), ledger.spent().sessions
+    (0, True, False, {'seed': b'1'}, 'settled', 1)
     >>> folder.cleanup()
     """
 
     # Sessions ---------------------------------------------------------------------------------------------------------
 
-    def reserve(
-        self, session: bytes, study: str, charge: Charge, unit: str, private: Mapping[str, bytes]
-    ) -> Reservation:
-        """Charge the session and store its private state; once this returns, both are on the disk.
+    def hold(self, key: SessionKey, study: str, charge: Charge, *, unit: str, private: Mapping[str, bytes]) -> Stored:
+        """Set room aside for the session and store its private state; nothing is spent.
 
-        A session that is reserved again is not charged again, and gets the private state stored first.
+        A session that is held or charged already gets the private state stored first.
 
         >>> import pathlib, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     with Ledger.create(pathlib.Path(folder) / "a.ledger", "hospital", 1.0, 1e-6) as ledger:
-        ...         ledger.reserve(bytes(32), "flu", Charge(0.9, 0, 5, 1e-6), "record", {})  # doctest: +ELLIPSIS
+        ...         key = SessionKey(bytes(32), bytes(32))
+        ...         ledger.hold(key, "flu", Charge(0.9, 0, 5, 1e-6), unit="record", private={})  # doctest: +ELLIPSIS
         Traceback (most recent call last):
             ...
         tpmdp.ledger.spending.OverspendError: study flu would cost hospital epsilon 4.33618 and make ...
         """
-        key, stored = _key(session), _private(private)
-        check_text("study", study)
-        if unit != self.unit:
-            problem = f"protects one {shown(unit)}, and the ledger of {shown(self.party)} counts by {self.unit}"
-            raise LedgerError(f"study {shown(study)}", problem, "use a ledger made with that --unit")
-        with self._transaction() as last:
-            reserved = self._find(key, "reserve")
-            if reserved is not None:
-                self._check_retry(reserved, study, charge)
-                now = promise(last.mu_squared_total, last.closeness_total, last.limit_delta)
-                return Reservation(False, self._stored(key), now)
-            after = self._after(last, study, charge)
-            self._append(last, "reserve", key, study=study, charge=charge)
-            self._store(key, stored)
-        return Reservation(True, stored, after)
+        return self._enter(key, "hold", study, charge=charge, unit=unit, private=private)
 
-    def _after(self, last: Entry, study: str, charge: Charge) -> float:
-        """What would be spent with this charge; refused if that is over the limit."""
-        after = promise(*totals_with(last, charge.mu, charge.closeness), last.limit_delta)
-        if not after <= last.limit_epsilon:
-            alone = promise(square_up(charge.mu), charge.closeness, last.limit_delta)
-            raise OverspendError(self.path, self.party, study, cost=alone, after=after, spent=self._spent(last))
-        return after
+    def charge(self, key: SessionKey, study: str, charge: Charge, *, unit: str, private: Mapping[str, bytes]) -> Stored:
+        """Charge the session and store its private state; once this returns, both are on the disk.
 
-    def check_room(self, session: bytes, study: str, charge: Charge) -> None:
-        """Refuse as `reserve` would, and change nothing; a session that is reserved already has its room.
+        It may have been held before, and the limit in force is checked again. A session that is charged already is not
+        charged again, and gets the private state stored first.
 
         >>> import pathlib, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     with Ledger.create(pathlib.Path(folder) / "a.ledger", "hospital", 1.0, 1e-6) as ledger:
-        ...         ledger.check_room(bytes(32), "flu", Charge(0.1, 0, 0.5, 1e-6))
+        ...         key = SessionKey(bytes(32), bytes(32))
+        ...         stored = ledger.charge(key, "flu", Charge(0.1, 0, 5, 1e-6), unit="record", private={})
+        ...         stored.new, ledger.status(key)
+        (True, 'charged')
         """
-        if self.status(session) == "unknown":
-            with self._guard():
-                self._after(self._last(), study, charge)
+        return self._enter(key, "charge", study, charge=charge, unit=unit, private=private)
 
-    def _check_retry(self, reserved: Entry, study: str, charge: Charge) -> None:
-        name = f"session {reserved.session[:16]}"
-        if self._find(reserved.session, "settle") is not None:
-            raise LedgerError(name, "is finished", "start a new session")
-        if study != reserved.study:
-            problem = f"is reserved for study {shown(reserved.study)}, not {shown(study)}"
-            raise LedgerError(name, problem, "start a new session")
+    def _enter(
+        self,
+        key: SessionKey,
+        kind: Literal["hold", "charge"],
+        study: str,
+        *,
+        charge: Charge,
+        unit: str,
+        private: Mapping[str, bytes],
+    ) -> Stored:
+        _check_key(key)
+        values = _check_private(private)
+        check_text("study", study)
+        _check_unit(unit)
+        with self._transaction() as last:
+            entries = self._entries_of(key)
+            self._check_usable(key, entries, study, charge=charge)
+            is_charged = bool(entries) and entries[-1].is_charge
+            if not is_charged:
+                self._check_other_plans(key)
+            if is_charged or (entries and kind == "hold"):
+                return Stored(False, self._stored(key))
+            balance = self._own_balance(unit)
+            self._check_limits(study, charge, unit=unit, besides=key.session if kind == "hold" else None)
+            after = balance if kind == "hold" else balance.with_charge(charge.mu, charge.closeness)
+            self._append(last, kind, balance=after, unit=unit, key=key, study=study, charge=charge)
+            stored = self._stored(key)
+            self._store(key, {name: value for name, value in values.items() if name not in stored})
+        return Stored(True, {**values, **stored})
+
+    def _check_usable(self, key: SessionKey, entries: Sequence[Entry], study: str, *, charge: Charge) -> None:
+        """Refuse a session that has ended, or was entered with something else."""
+        if not entries:
+            return
+        status, first = _STATUS[entries[-1].kind], entries[0]
+        if status == "settled":
+            raise LedgerError(_name(key), "is finished", "start a new session")
+        if status == "cancelled":
+            raise LedgerError(_name(key), "was cancelled", "set another number for the session in the study")
+        if study != first.study:
+            problem = f"is entered for study {shown(first.study)}, not {shown(study)}"
+            raise LedgerError(_name(key), problem, "start a new session")
         for item in fields(Charge):
-            before, now = getattr(reserved, item.name), getattr(charge, item.name)
+            before, now = getattr(first, item.name), getattr(charge, item.name)
             if before != now:
-                raise LedgerError(name, f"is reserved with {item.name} {before!r}, not {now!r}", "start a new session")
+                raise LedgerError(_name(key), f"is entered with {item.name} {before!r}, not {now!r}", "start a new one")
 
-    def settle(self, session: bytes, outcome: str, keep: Mapping[str, bytes]) -> None:
+    def _check_other_plans(self, key: SessionKey) -> None:
+        """One plan of a session can be charged: what the others would send depends on other noise."""
+        if self.charged_plan(key.session) is not None:
+            raise LedgerError(
+                _name(key), "was charged with another plan or query", "set another number for the session"
+            )
+
+    def charged_plan(self, session: bytes) -> bytes | None:
+        """The plan with which the session was charged; empty if that is not known any more."""
+        query = f"{self._select} WHERE session = ? AND kind IN ('charge', 'reserve')"
+        rows = self._read(query, (session.hex(),))
+        if not rows:
+            return None
+        entry = Entry(*rows[0])
+        return bytes.fromhex(entry.plan) if entry.plan else self._stored_under(entry.session, ["plan"]).get("plan", b"")
+
+    def _check_limits(self, study: str, charge: Charge, *, unit: str, besides: bytes | None) -> None:
+        """Refuse a charge over a limit: with all that is spent, and for a hold with what other sessions hold, too."""
+        for counted in UNITS if unit == "party" else (unit,):
+            before = self._balance(counted, holds_besides=besides)
+            after = before.with_charge(charge.mu, charge.closeness)
+            if not after.is_within:
+                alone = promise(square_up(charge.mu), charge.closeness, before.limit_delta)
+                raise OverspendError(
+                    self.path, self.party, study, cost=alone, after=after.epsilon, spent=self._spent(before, counted)
+                )
+
+    def check_room(self, key: SessionKey, study: str, charge: Charge, *, unit: str) -> None:
+        """Refuse as `hold` would, and change nothing; a session that was entered already has its room.
+
+        >>> import pathlib, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with Ledger.create(pathlib.Path(folder) / "a.ledger", "hospital", 1.0, 1e-6) as ledger:
+        ...         key = SessionKey(bytes(32), bytes(32))
+        ...         ledger.check_room(key, "flu", Charge(0.1, 0, 0.5, 1e-6), unit="record")
+        """
+        _check_unit(unit)
+        if self.status(key) == "unknown":
+            with self._guard():
+                self._check_limits(study, charge, unit=unit, besides=key.session)
+
+    def settle(self, key: SessionKey, outcome: str, keep: Mapping[str, bytes]) -> None:
         """Note how the session ended, and erase its private state except `keep`. The charge stays.
 
         A second call changes nothing.
@@ -138,107 +228,169 @@ class Ledger(LedgerFile):
         >>> import pathlib, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     with Ledger.create(pathlib.Path(folder) / "a.ledger", "hospital", 1.0, 1e-6) as ledger:
-        ...         _ = ledger.reserve(bytes(32), "flu", Charge(0.1, 0, 1, 1e-6), "record", {"seed": b"1"})
-        ...         ledger.settle(bytes(32), "failed: no answer", {"receipt": b"2"})
-        ...         ledger.private_state(bytes(32)), round(ledger.spent().mu, 9)
+        ...         key, cost = SessionKey(bytes(32), bytes(32)), Charge(0.1, 0, 1, 1e-6)
+        ...         _ = ledger.charge(key, "flu", cost, unit="record", private={"seed": b"1"})
+        ...         ledger.settle(key, "failed: no answer", {"receipt": b"2"})
+        ...         ledger.private_state(key), round(ledger.spent().mu, 9)
         ({'receipt': b'2'}, 0.1)
         """
-        key, remaining = _key(session), _private(keep)
+        values = _check_private(keep)
         with self._transaction() as last:
-            reserved = self._find(key, "reserve")
-            if reserved is None:
-                raise LedgerError(f"session {key[:16]}", "is not reserved", "reserve it first")
-            if self._find(key, "settle") is not None:
+            if self.status(key) == "settled":
                 return
-            self._append(last, "settle", key, study=reserved.study, outcome=shown(outcome, _OUTCOME_MAX))
-            self._connection.execute("DELETE FROM private WHERE session = ?", (key,))
-            self._store(key, remaining)
+            entry = self._charged(key)
+            self._end(last, "settle", entry, outcome=shown(outcome, _OUTCOME_MAX))
+            self._store(key, values)
 
-    def status(self, session: bytes) -> Status:
-        """Whether the session is unknown, reserved or settled.
+    def cancel(self, key: SessionKey) -> None:
+        """Give up a hold: its room is free, its private state is erased, and it is never used again.
 
         >>> import pathlib, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     with Ledger.create(pathlib.Path(folder) / "a.ledger", "hospital", 1.0, 1e-6) as ledger:
-        ...         ledger.status(bytes(32))
+        ...         key, cost = SessionKey(bytes(32), bytes(32)), Charge(0.1, 0, 1, 1e-6)
+        ...         _ = ledger.hold(key, "flu", cost, unit="record", private={})
+        ...         ledger.cancel(key)
+        ...         ledger.charge(key, "flu", cost, unit="record", private={})
+        Traceback (most recent call last):
+            ...
+        tpmdp.ledger.spending.LedgerError: session 0000000000000000 was cancelled: set another number for the session
+        in the study
+        """
+        with self._transaction() as last:
+            entries = self._entries_of(key)
+            if not entries or entries[-1].kind != "hold":
+                status = self.status(key)
+                raise LedgerError(_name(key), f"is {status}, not held", "nothing was changed; only a hold is cancelled")
+            self._end(last, "cancel", entries[-1])
+
+    def _end(self, last: Entry, kind: str, entry: Entry, outcome: str = "") -> None:
+        """Append the entry that ends a session, and erase its private state."""
+        key = SessionKey(bytes.fromhex(entry.session), bytes.fromhex(entry.plan))
+        unit = entry.unit or self.unit
+        self._append(
+            last, kind, balance=self._own_balance(unit), unit=unit, key=key, study=entry.study, outcome=outcome
+        )
+        self._connection.execute("DELETE FROM private WHERE session = ?", (_place(entry),))
+
+    def status(self, key: SessionKey) -> Status:
+        """How far the session has come with this plan.
+
+        >>> import pathlib, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with Ledger.create(pathlib.Path(folder) / "a.ledger", "hospital", 1.0, 1e-6) as ledger:
+        ...         ledger.status(SessionKey(bytes(32), bytes(32)))
         'unknown'
         """
-        kinds = {
-            row[0]
-            for row in self._read("SELECT kind FROM entries WHERE session = ? AND session <> ''", (_key(session),))
-        }
-        return "settled" if "settle" in kinds else "reserved" if kinds else "unknown"
+        _check_key(key)
+        with self._guard():
+            entries = self._entries_of(key)
+        return _STATUS[entries[-1].kind] if entries else "unknown"
 
-    # Private state of a session, erased when it is settled ------------------------------------------------------------
+    def holds(self) -> list[Entry]:
+        """The holds for which room is set aside, oldest first."""
+        ended = "kind IN ('charge', 'reserve') OR (kind = 'cancel' AND plan = held.plan)"
+        others = f"SELECT 1 FROM entries WHERE session = held.session AND ({ended})"  # noqa: S608 - our own names
+        query = f"{self._select} AS held WHERE kind = 'hold' AND NOT EXISTS ({others}) ORDER BY number"
+        return [Entry(*row) for row in self._read(query)] if self._version > 1 else []
 
-    def keep(self, session: bytes, name: str, value: bytes) -> bytes:
-        """Store private state of a reserved session unless the name is taken; returns what is stored.
+    # Private state of a session, erased when it is settled or cancelled -----------------------------------------------
+
+    def keep(self, key: SessionKey, name: str, value: bytes) -> bytes:
+        """Store private state of a session under way unless the name is taken; returns what is stored.
 
         >>> import pathlib, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     with Ledger.create(pathlib.Path(folder) / "a.ledger", "hospital", 1.0, 1e-6) as ledger:
-        ...         _ = ledger.reserve(bytes(32), "flu", Charge(0, 0, 1, 1e-6), "record", {})
-        ...         ledger.keep(bytes(32), "seed", b"1"), ledger.keep(bytes(32), "seed", b"2")
+        ...         key = SessionKey(bytes(32), bytes(32))
+        ...         _ = ledger.hold(key, "flu", Charge(0, 0, 1, 1e-6), unit="record", private={})
+        ...         ledger.keep(key, "seed", b"1"), ledger.keep(key, "seed", b"2")
         (b'1', b'1')
         """
-        return self.keep_all(session, {name: value})[name]
+        return self.keep_all(key, {name: value})[name]
 
-    def keep_all(self, session: bytes, values: Mapping[str, bytes]) -> dict[str, bytes]:
+    def keep_all(self, key: SessionKey, values: Mapping[str, bytes]) -> dict[str, bytes]:
         """The same for several names: all are stored or none.
 
         >>> import pathlib, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     with Ledger.create(pathlib.Path(folder) / "a.ledger", "hospital", 1.0, 1e-6) as ledger:
-        ...         _ = ledger.reserve(bytes(32), "flu", Charge(0, 0, 1, 1e-6), "record", {"a": b"1"})
-        ...         ledger.keep_all(bytes(32), {"a": b"2", "b": b"2"})
+        ...         key = SessionKey(bytes(32), bytes(32))
+        ...         _ = ledger.hold(key, "flu", Charge(0, 0, 1, 1e-6), unit="record", private={"a": b"1"})
+        ...         ledger.keep_all(key, {"a": b"2", "b": b"2"})
         {'a': b'1', 'b': b'2'}
         """
-        key, wanted = _key(session), _private(values)
-        stored = self._stored_under(key, wanted)
+        wanted = _check_private(values)
+        with self._guard():
+            stored = self._stored_under(_place(self._under_way(key)), wanted)
         if len(stored) == len(wanted):  # nothing to write
-            self._check_open(key)
             return stored
         with self._transaction():
-            self._check_open(key)
-            stored = self._stored_under(key, wanted)
+            stored = self._stored_under(_place(self._under_way(key)), wanted)
             self._store(key, {name: value for name, value in wanted.items() if name not in stored})
         return {**wanted, **stored}
 
-    def private_state(self, session: bytes) -> dict[str, bytes]:
+    def replace_unless(self, key: SessionKey, values: Mapping[str, bytes], unless: str) -> dict[str, bytes]:
+        """Store values in place of what is stored, unless the name `unless` is taken; returns what is stored then.
+
+        >>> import pathlib, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with Ledger.create(pathlib.Path(folder) / "a.ledger", "hospital", 1.0, 1e-6) as ledger:
+        ...         key = SessionKey(bytes(32), bytes(32))
+        ...         _ = ledger.hold(key, "flu", Charge(0, 0, 1, 1e-6), unit="record", private={"a": b"1"})
+        ...         first = ledger.replace_unless(key, {"a": b"2"}, unless="agreed")
+        ...         _ = ledger.keep(key, "agreed", b"")
+        ...         first, ledger.replace_unless(key, {"a": b"3"}, unless="agreed")
+        ({'a': b'2'}, {'a': b'2', 'agreed': b''})
+        """
+        wanted = _check_private(values)
+        with self._transaction():
+            place = _place(self._under_way(key))
+            if not self._stored_under(place, [unless]):
+                rows = [(place, name) for name in wanted]
+                self._connection.executemany("DELETE FROM private WHERE session = ? AND name = ?", rows)
+                self._store(key, wanted)
+            return self._stored(key)
+
+    def private_state(self, key: SessionKey) -> dict[str, bytes]:
         """The private state of the session; empty if there is none.
 
         >>> import pathlib, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     with Ledger.create(pathlib.Path(folder) / "a.ledger", "hospital", 1.0, 1e-6) as ledger:
-        ...         ledger.private_state(bytes(32))
+        ...         ledger.private_state(SessionKey(bytes(32), bytes(32)))
         {}
         """
-        return self._stored(_key(session))
+        _check_key(key)
+        with self._guard():
+            return self._stored(key)
 
-    def private_names(self, session: bytes) -> list[str]:
+    def private_names(self, key: SessionKey) -> list[str]:
         """The names in the private state of the session.
 
         >>> import pathlib, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     with Ledger.create(pathlib.Path(folder) / "a.ledger", "hospital", 1.0, 1e-6) as ledger:
-        ...         _ = ledger.reserve(bytes(32), "flu", Charge(0, 0, 1, 1e-6), "record", {"a": b"1", "b": b"2"})
-        ...         ledger.discard(bytes(32), ["a"])
-        ...         ledger.private_names(bytes(32))
+        ...         key, cost = SessionKey(bytes(32), bytes(32)), Charge(0, 0, 1, 1e-6)
+        ...         _ = ledger.hold(key, "flu", cost, unit="record", private={"a": b"1", "b": b"2"})
+        ...         ledger.discard(key, ["a"])
+        ...         ledger.private_names(key)
         ['b']
         """
-        rows = self._read("SELECT name FROM private WHERE session = ? ORDER BY name", (_key(session),))
-        return [row[0] for row in rows]
+        _check_key(key)
+        with self._guard():
+            place = self._place_of(key)
+            return [row[0] for row in self._read("SELECT name FROM private WHERE session = ? ORDER BY name", (place,))]
 
-    def discard(self, session: bytes, names: Sequence[str]) -> None:
+    def discard(self, key: SessionKey, names: Sequence[str]) -> None:
         """Erase private state that is no longer needed, such as the pads of an attempt that was given up."""
-        key = _key(session)
         with self._transaction():
-            for name in names:
-                self._connection.execute("DELETE FROM private WHERE session = ? AND name = ?", (key, name))
+            rows = [(self._place_of(key), name) for name in names]
+            self._connection.executemany("DELETE FROM private WHERE session = ? AND name = ?", rows)
 
     # The account ------------------------------------------------------------------------------------------------------
 
-    def set_limit(self, epsilon: float, delta: float) -> None:
+    def set_limit(self, epsilon: float, delta: float, unit: str | None = None) -> None:
         """A new limit for all past and future sessions. If more is spent already, every new session is refused.
 
         >>> import pathlib, tempfile
@@ -248,12 +400,51 @@ class Ledger(LedgerFile):
         ...         ledger.spent().limit_epsilon
         2.0
         """
-        limit = check_limit(epsilon, delta)
+        limit, unit = check_limit(epsilon, delta), unit or self.unit
+        _check_unit(unit)
         with self._transaction() as last:
-            self._append(last, "limit", limit=limit)
+            balance = self._own_balance(unit)
+            self._append(
+                last, "limit", balance=replace(balance, limit_epsilon=limit[0], limit_delta=limit[1]), unit=unit
+            )
 
-    def spent(self) -> Spent:
-        """What is spent and what is left.
+    def has_limit(self, unit: str) -> bool:
+        """Whether a limit was ever set for this unit; where none was, nothing is refused."""
+        return self._newest_of(unit) is not None
+
+    def bind(self, public_key: bytes) -> None:
+        """Bind the ledger to the party's key, for good; refuse another key.
+
+        >>> import pathlib, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with Ledger.create(pathlib.Path(folder) / "a.ledger", "hospital", 1.0, 1e-6) as ledger:
+        ...         ledger.bind(b"1" * 32)
+        ...         ledger.owner == b"1" * 32
+        True
+        """
+        if len(public_key) != SESSION_BYTES:
+            raise InputError("public key", f"{len(public_key)} bytes", f"must be {SESSION_BYTES} bytes", "give a key")
+        owner = self.owner
+        if owner is None:
+            with self._transaction() as last:
+                owner = self.owner
+                if owner is None:
+                    balance = self._own_balance(self.unit)
+                    self._append(last, "bind", balance=balance, unit=self.unit, outcome=public_key.hex())
+                    return
+        if owner != public_key:
+            problem = f"belongs to the key {owner.hex()[:16]}..., and this one is {public_key.hex()[:16]}..."
+            remedy = "give the ledger of this key; if that is lost, make a new key that the other parties accept"
+            raise LedgerError(f"the ledger {shown(str(self.path), 300)}", problem, remedy)
+
+    @property
+    def owner(self) -> bytes | None:
+        """The public key that the ledger is bound to; None for an old one that was not used since."""
+        rows = self._read("SELECT outcome FROM entries WHERE kind = 'bind'")
+        return bytes.fromhex(rows[0][0]) if rows else None
+
+    def spent(self, unit: str | None = None) -> Spent:
+        """What is spent and what is left, by the ledger's own unit or another one.
 
         >>> import pathlib, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -262,47 +453,117 @@ class Ledger(LedgerFile):
         ...         print(f"{spent.epsilon} {spent.left:.6f}")
         0.0 1.000000
         """
+        counted = unit or self.unit
+        _check_unit(counted)
         with self._guard():
-            return self._spent(self._last())
+            return self._spent(self._balance(counted), counted)
 
-    def _spent(self, last: Entry) -> Spent:
-        query = "SELECT count(*) FROM entries WHERE kind = 'reserve' AND session <> '' AND number <= ?"
-        sessions = self._read(query, (last.number,))[0][0]
-        mu = math.nextafter(math.sqrt(last.mu_squared_total), math.inf) if last.mu_squared_total else 0.0
-        epsilon = promise(last.mu_squared_total, last.closeness_total, last.limit_delta)
-        mu_left, left = room_left(last)
+    def _spent(self, balance: Balance, unit: str) -> Spent:
+        counted = [] if unit == "record" else [unit]  # a charge by party costs each record, too
+        names = [*counted, ""] if unit == self.unit else counted
+        among = f"AND unit IN ({', '.join('?' * len(names))})" if counted and self._version > 1 else ""
+        query = f"SELECT count(*) FROM entries WHERE kind IN ('charge', 'reserve') {among}"  # noqa: S608
+        total = balance.mu_squared_total
+        holds = self._holds_of(unit)
+        mu_left, left = room_left(self._balance(unit, holds_besides=b""))
         return Spent(
-            mu,
-            last.closeness_total,
-            sessions,
-            epsilon=epsilon,
-            limit_epsilon=last.limit_epsilon,
-            limit_delta=last.limit_delta,
+            math.nextafter(math.sqrt(total), math.inf) if total else 0.0,
+            balance.closeness_total,
+            self._read(query, names if among else ())[0][0],
+            epsilon=balance.epsilon,
+            limit_epsilon=balance.limit_epsilon,
+            limit_delta=balance.limit_delta,
             mu_left=mu_left,
             left=left,
+            held=len(holds),
         )
+
+    def _balance(self, unit: str, holds_besides: bytes | None = None) -> Balance:
+        """Totals and limit of a unit. With `holds_besides` also what the sessions other than this one hold."""
+        balance = self._own_balance(unit)
+        if unit == "record":
+            more = self._own_balance("party")
+            balance = replace(
+                balance,
+                mu_squared_total=add_up(balance.mu_squared_total, more.mu_squared_total),
+                closeness_total=add_up(balance.closeness_total, more.closeness_total),
+            )
+        if holds_besides is not None:
+            for session, (mu, closeness) in self._holds_of(unit).items():
+                if session != holds_besides.hex():
+                    balance = balance.with_charge(mu, closeness)
+        return balance
+
+    def _holds_of(self, unit: str) -> dict[str, tuple[float, float]]:
+        """What is set aside, by session: of several plans one can be charged, so the most that one of them costs."""
+        most: dict[str, tuple[float, float]] = {}
+        for entry in self.holds():
+            if unit in ("record", entry.unit):
+                mu, closeness = most.get(entry.session, (0.0, 0.0))
+                most[entry.session] = max(mu, entry.mu), max(closeness, entry.closeness)
+        return most
+
+    def _own_balance(self, unit: str) -> Balance:
+        """What the newest entry of the unit states; without a limit if it has none."""
+        newest = self._newest_of(unit)
+        return Balance(0.0, 0.0, math.inf, limit_delta=self._last().limit_delta) if newest is None else newest.balance
 
     # Rows -------------------------------------------------------------------------------------------------------------
 
-    def _find(self, key: str, kind: str) -> Entry | None:
-        query = f"{SELECT} WHERE session = ? AND kind = ? AND session <> ''"
-        rows = self._read(query, (key, kind))
+    def _newest_of(self, unit: str) -> Entry | None:
+        own = unit == self.unit
+        if self._version == 1:
+            return self._last() if own else None
+        query = f"{self._select} WHERE unit IN (?, ?) ORDER BY number DESC LIMIT 1"
+        rows = self._read(query, (unit, "" if own else unit))
         return Entry(*rows[0]) if rows else None
 
-    def _check_open(self, key: str) -> None:
-        if self._find(key, "reserve") is None:
-            raise LedgerError(f"session {key[:16]}", "is not reserved", "reserve it first")
-        if self._find(key, "settle") is not None:
-            raise LedgerError(f"session {key[:16]}", "is finished", "start a new session")
+    def _entries_of(self, key: SessionKey) -> list[Entry]:
+        """The entries of a session with this plan. Before format 2 the plan is in the private state only."""
+        entries = [
+            Entry(*row) for row in self._read(f"{self._select} WHERE session = ? ORDER BY number", (key.session.hex(),))
+        ]
+        plan = self.charged_plan(key.session)
+        return [entry for entry in entries if entry.plan == key.plan.hex() or (not entry.plan and plan == key.plan)]
 
-    def _store(self, key: str, private: Mapping[str, bytes]) -> None:
-        rows = [(key, name, value) for name, value in private.items()]
+    def _charged(self, key: SessionKey) -> Entry:
+        entries = self._entries_of(key)
+        if not entries or not entries[-1].is_charge:
+            raise LedgerError(_name(key), f"is {self.status(key)}, not charged", "charge it first")
+        return entries[-1]
+
+    def _under_way(self, key: SessionKey) -> Entry:
+        entries = self._entries_of(key)
+        if not entries:
+            raise LedgerError(_name(key), "is not in the ledger", "hold or charge it first")
+        if _STATUS[entries[-1].kind] not in ("held", "charged"):
+            raise LedgerError(_name(key), "is finished", "start a new session")
+        return entries[-1]
+
+    def _place_of(self, key: SessionKey) -> str:
+        entries = self._entries_of(key)
+        return _place(entries[-1]) if entries else key.session.hex() + key.plan.hex()
+
+    def _store(self, key: SessionKey, private: Mapping[str, bytes]) -> None:
+        place = self._place_of(key)
+        rows = [(place, name, value) for name, value in private.items()]
         self._connection.executemany("INSERT INTO private VALUES (?, ?, ?)", rows)
 
-    def _stored(self, key: str) -> dict[str, bytes]:
-        return dict(self._read("SELECT name, value FROM private WHERE session = ? ORDER BY name", (key,)))
+    def _stored(self, key: SessionKey) -> dict[str, bytes]:
+        query = "SELECT name, value FROM private WHERE session = ? ORDER BY name"
+        return dict(self._read(query, (self._place_of(key),)))
 
-    def _stored_under(self, key: str, names: Mapping[str, bytes]) -> dict[str, bytes]:
+    def _stored_under(self, place: str, names: Sequence[str] | Mapping[str, bytes]) -> dict[str, bytes]:
         places = ", ".join("?" * len(names))
         query = f"SELECT name, value FROM private WHERE session = ? AND name IN ({places})"  # noqa: S608
-        return dict(self._read(query, (key, *names)))
+        return dict(self._read(query, (place, *names)))
+
+
+def _place(entry: Entry) -> str:
+    """Where the private state of an entry's session lies; before format 2 under the session alone."""
+    return entry.session + entry.plan
+
+
+def _check_unit(unit: str) -> None:
+    if unit not in UNITS:
+        raise InputError("unit", unit, f"must be one of {', '.join(UNITS)}", "say whose data one budget protects")

@@ -2,43 +2,73 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from tpmdp.errors import InputError, shown
 from tpmdp.ledger.entry import SESSION_BYTES, Entry, entry_hash
-from tpmdp.ledger.spending import add_up, check_limit, promises, rounded_up, square_up
+from tpmdp.ledger.spending import Balance, add_up, check_limit, promises, rounded_up
 
 # Logarithms differ between machines in the last digits; a check on another machine allows for that.
 _OTHER_MACHINE: Final = 1e-12
+_WITHOUT_SESSION: Final = ("open", "limit", "bind")
+_BEFORE: Final[dict[str, tuple[str, ...]]] = {  # the kinds that an entry of a session with its plan may follow
+    "hold": ("",),
+    "cancel": ("hold",),
+    "charge": ("", "hold"),
+    "reserve": ("",),
+    "settle": ("charge", "reserve"),
+}
 
 
 class Verification:
-    """The state of a verification that runs through the pages of a ledger."""
+    """The state of a verification that runs through the pages of a ledger of this unit."""
 
-    def __init__(self, origin: str) -> None:
-        self.number, self.hash = 0, origin
-        self._mu_squared = self._closeness = 0.0
-        self._limit = (0.0, 0.0)
-        self._open: dict[str, bool] = {}  # by session: still unsettled
+    def __init__(self, origin: str, unit: str) -> None:
+        self.number, self.hash, self._unit = 0, origin, unit
+        self._balances: dict[str, Balance] = {}  # by unit
+        self._kinds: dict[tuple[str, str], str] = {}  # the last kind, by session and plan
+        self._charged: set[str] = set()  # sessions
+        self._bound = False
 
     def page(self, rows: Sequence[tuple[Any, ...]]) -> tuple[int, str] | None:
         """The number of the first wrong entry of the page and the problem; None if all are right."""
-        reserved: list[tuple[int, float, float, float, float]] = []
+        totals: list[tuple[int, Balance]] = []
         problem: tuple[int, str] | None = None
         for row in rows:
-            wrong = self._entry(row, Entry(*row))
+            entry = Entry(*row)
+            wrong = self._entry(row, entry)
             if wrong is not None:
                 problem = (self.number + 1, wrong)
                 break
-            self.number, self.hash = row[0], row[-1]
-            if row[1] == "reserve":
-                reserved.append((self.number, self._mu_squared, self._closeness, *self._limit))
-        epsilons = promises([r[1] for r in reserved], [r[2] for r in reserved], [r[4] for r in reserved])
-        for (number, _, _, limit, _), epsilon in zip(reserved, epsilons, strict=True):
+            self.number, self.hash = entry.number, entry.hash
+            if entry.is_charge:
+                totals += [(self.number, balance) for balance in self._counted(entry.unit or self._unit)]
+        balances = [balance for _, balance in totals]
+        epsilons = promises(
+            [balance.mu_squared_total for balance in balances],
+            [balance.closeness_total for balance in balances],
+            [balance.limit_delta for balance in balances],
+        )
+        for (number, balance), epsilon in zip(totals, epsilons, strict=True):
+            limit = balance.limit_epsilon
             if not epsilon <= limit * (1.0 + _OTHER_MACHINE):
                 return number, f"makes epsilon {rounded_up(epsilon)}, over the limit {limit!r} of its time"
         return problem
+
+    def _counted(self, unit: str) -> list[Balance]:
+        """What a charge of this unit counts towards; by record also if it protects a whole party."""
+        by_party, by_record = self._balances.get("party"), self._balances.get("record")
+        if by_party is not None and by_record is not None:
+            by_record = replace(
+                by_record,
+                mu_squared_total=add_up(by_record.mu_squared_total, by_party.mu_squared_total),
+                closeness_total=add_up(by_record.closeness_total, by_party.closeness_total),
+            )
+        counted = (by_record,) if unit == "record" else (by_party, by_record)
+        return [balance for balance in counted if balance is not None]
 
     def _entry(self, row: Sequence[Any], entry: Entry) -> str | None:
         """What is wrong with the next entry, if anything."""
@@ -54,34 +84,45 @@ class Verification:
 
     def _content(self, entry: Entry) -> str | None:
         costs = entry.mu, entry.closeness, entry.epsilon, entry.delta
-        if not all(cost >= 0 for cost in costs) or entry.delta > 1 or (entry.kind != "reserve" and any(costs)):
+        priced = entry.is_charge or entry.kind == "hold"
+        if not all(cost >= 0 for cost in costs) or entry.delta > 1 or (not priced and any(costs)):
             return "has a charge that cannot be"
-        self._mu_squared = add_up(self._mu_squared, square_up(entry.mu))
-        self._closeness = add_up(self._closeness, entry.closeness)
-        if (entry.mu_squared_total, entry.closeness_total) != (self._mu_squared, self._closeness):
-            return "has totals that do not add up"
-        limit = entry.limit_epsilon, entry.limit_delta
+        unit = entry.unit or self._unit
+        balance = self._balances.get(unit)
+        if balance is None:
+            balance = Balance(0.0, 0.0, math.inf, limit_delta=entry.limit_delta)
+        if entry.is_charge:
+            balance = balance.with_charge(entry.mu, entry.closeness)
         if entry.kind in ("open", "limit"):
             try:
-                self._limit = check_limit(*limit)
+                limit = check_limit(entry.limit_epsilon, entry.limit_delta)
             except InputError as error:
                 return f"sets a limit that cannot be ({error.field} {error.value!r})"
-        elif limit != self._limit:
+            balance = replace(balance, limit_epsilon=limit[0], limit_delta=limit[1])
+        stated = entry.balance
+        if (stated.mu_squared_total, stated.closeness_total) != (balance.mu_squared_total, balance.closeness_total):
+            return "has totals that do not add up"
+        if stated != balance:
             return "changes the limit without saying so"
+        self._balances[unit] = balance
         return self._session(entry)
 
     def _session(self, entry: Entry) -> str | None:
-        state = self._open.get(entry.session)
-        if entry.kind in ("open", "limit"):
+        if entry.kind in _WITHOUT_SESSION:
+            if entry.kind == "bind" and self._bound:
+                return "binds the ledger to a second key"
+            self._bound |= entry.kind == "bind"
             return "has a session" if entry.session else None
         if len(entry.session) != 2 * SESSION_BYTES:
             return "has no session"
-        if entry.kind == "reserve":
-            if state is not None:
-                return "reserves a session again"
-        elif entry.kind != "settle":
+        if entry.kind not in _BEFORE:
             return f"is of unknown kind {shown(entry.kind)}"
-        elif not state:
-            return "settles a session that is not reserved" if state is None else "settles a session again"
-        self._open[entry.session] = entry.kind == "reserve"
+        key = entry.session, entry.plan
+        if self._kinds.get(key, "") not in _BEFORE[entry.kind]:
+            return f"has kind {entry.kind} where its session does not allow that"
+        if entry.is_charge and entry.session in self._charged:
+            return "charges a session again"
+        self._kinds[key] = entry.kind
+        if entry.is_charge:
+            self._charged.add(entry.session)
         return None

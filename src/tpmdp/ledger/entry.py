@@ -5,12 +5,20 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from tpmdp._util.canonical import canonical_json
-from tpmdp.ledger.spending import Charge
+from tpmdp.ledger.spending import Balance, Charge
 
 SESSION_BYTES: Final = 32
+CHARGES: Final = ("charge", "reserve")
+
+
+class SessionKey(NamedTuple):
+    """What an entry is known by: a session, and the plan that was signed for it."""
+
+    session: bytes
+    plan: bytes
 
 
 @dataclass(frozen=True)
@@ -22,7 +30,9 @@ class Entry:
     """
 
     number: int
-    kind: str  # "open", "limit", "reserve" or "settle"
+    kind: (
+        str  # "open", "limit", "bind", "hold", "cancel", "charge" or "settle"; before format 2 a charge is a "reserve"
+    )
     time: str  # ISO, UTC
     session: str  # hex, or "" where there is none
     study: str
@@ -30,17 +40,29 @@ class Entry:
     closeness: float
     epsilon: float
     delta: float
-    mu_squared_total: float  # of all reservations up to this entry, rounded up at each
+    mu_squared_total: float  # of all charges of the entry's unit up to this entry, rounded up at each
     closeness_total: float
-    limit_epsilon: float  # in force from this entry on
+    limit_epsilon: float  # of the entry's unit, in force from this entry on
     limit_delta: float
-    outcome: str  # of a settled session: "answer", "receipt", "failed: ..."
+    outcome: str  # of a settled session: "answer", "receipt", "failed: ..."; of a bound ledger: the public key
     previous: str
     hash: str
+    plan: str = ""  # hex; "" before format 2, and where there is none
+    unit: str = ""  # what the charge protects; "" before format 2: the ledger's own unit
+
+    @property
+    def balance(self) -> Balance:
+        """Totals and limit of its unit, from this entry on."""
+        return Balance(self.mu_squared_total, self.closeness_total, self.limit_epsilon, limit_delta=self.limit_delta)
+
+    @property
+    def is_charge(self) -> bool:
+        """Whether this entry counts towards the totals."""
+        return self.kind in CHARGES
 
     @property
     def charge(self) -> Charge:
-        """What was reserved; zeros for other kinds.
+        """What was charged or set aside; zeros for other kinds.
 
         >>> Entry(1, "open", "", "", "", 0, 0, 0, 0, 0, 0, 1, 1e-6, "", "", "").charge.mu
         0.0
@@ -55,6 +77,8 @@ def before_first(limit: tuple[float, float], origin: str) -> Entry:
 
 
 COLUMNS: Final = tuple(item.name for item in fields(Entry))
+_HASHED: Final = COLUMNS[: COLUMNS.index("previous")]
+_SINCE_2: Final = COLUMNS[COLUMNS.index("hash") + 1 :]
 
 
 def origin_hash(identity: str, party: str, unit: str) -> str:
@@ -64,8 +88,7 @@ def origin_hash(identity: str, party: str, unit: str) -> str:
 
 def entry_hash(row: Sequence[Any]) -> str:
     """The hash of an entry: over the hash before it and all its fields."""
-    content = {
-        name: value.hex() if isinstance(value, float) else value
-        for name, value in zip(COLUMNS[:-2], row[:-2], strict=True)
-    }
-    return hashlib.sha256((row[-2] + canonical_json(content)).encode()).hexdigest()
+    values = dict(zip(COLUMNS, row, strict=True))
+    content = {name: value.hex() if isinstance(value := values[name], float) else value for name in _HASHED}
+    content |= {name: values[name] for name in _SINCE_2 if values[name]}
+    return hashlib.sha256((values["previous"] + canonical_json(content)).encode()).hexdigest()

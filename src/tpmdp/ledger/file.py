@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import asdict, astuple, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -25,16 +26,28 @@ from tpmdp._util.files import check_output, readable
 from tpmdp._util.progress import Progress
 from tpmdp.errors import FileError, InputError, shown
 from tpmdp.ledger.check import Verification
-from tpmdp.ledger.entry import COLUMNS, Entry, before_first, entry_hash, origin_hash
-from tpmdp.ledger.remaining import totals_with
-from tpmdp.ledger.schema import APPLICATION, SCHEMA, VERSION, connect, exists_error, file_error
-from tpmdp.ledger.spending import Charge, LedgerError, check_limit
+from tpmdp.ledger.entry import COLUMNS, Entry, SessionKey, before_first, entry_hash, origin_hash
+from tpmdp.ledger.schema import (
+    APPLICATION,
+    SCHEMA,
+    UPGRADE,
+    VERSION,
+    connect,
+    exists_error,
+    file_error,
+    statements_of,
+)
+from tpmdp.ledger.spending import NOTHING, Balance, Charge, LedgerError, check_limit
 
 UNITS: Final = ("record", "party")
 TEXT_MAX: Final = 200  # characters of a party's or study's name
-SELECT: Final = f"SELECT {', '.join(COLUMNS)} FROM entries"  # noqa: S608 - our own column names
+_SELECT: Final = {  # by format; noqa: S608 - our own column names
+    1: f"SELECT {', '.join(COLUMNS[:-2])}, '' AS plan, '' AS unit FROM entries",  # noqa: S608
+    VERSION: f"SELECT {', '.join(COLUMNS)} FROM entries",  # noqa: S608
+}
 _SIZE_MAX: Final = 1 << 44
 _PAGE: Final = 2048  # entries read at a time: between pages no lock is held, so a slow reader delays nobody
+_HASH: Final = COLUMNS.index("hash")
 _INSERT: Final = f"INSERT INTO entries VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608
 
 
@@ -77,6 +90,7 @@ class LedgerFile:
         """Used by `create` and `open`; owns the connection from now on."""
         self.path: Final = path
         self.party = self.unit = ""
+        self._version = VERSION
         self._origin = ""
         self._connection: Final = connection
         self._lock: Final = threading.RLock()
@@ -177,11 +191,12 @@ class LedgerFile:
             # All or nothing, including these two settings, which are in the file's first page.
             self._connection.execute("BEGIN IMMEDIATE")
             self._connection.execute(f"PRAGMA application_id={APPLICATION}")
-            self._connection.execute(f"PRAGMA user_version={VERSION}")
-            for statement in SCHEMA:
+            for statement in (*SCHEMA, *UPGRADE):
                 self._connection.execute(statement)
             self._connection.execute("INSERT INTO ledger VALUES (?, ?, ?)", (identity, party, unit))
-            self._append(before_first(limit, origin_hash(identity, party, unit)), "open")
+            self._version = VERSION
+            first = before_first(limit, origin_hash(identity, party, unit))
+            self._append(first, "open", balance=first.balance, unit=unit)
             self._connection.execute("COMMIT")
 
     def _load(self) -> None:
@@ -191,9 +206,10 @@ class LedgerFile:
             version = self._connection.execute("PRAGMA user_version").fetchone()[0]
             if application != APPLICATION:
                 raise FileError(self.path, "is not a ledger", "name a file made by tpmdp ledger create")
-            if version != VERSION:
-                problem = f"has format {version}, and this tpmdp reads format {VERSION}"
+            if version not in _SELECT:
+                problem = f"has format {version}, and this tpmdp reads formats up to {VERSION}"
                 raise FileError(self.path, problem, "use the tpmdp that wrote it")
+            self._version = version
             mode = self._connection.execute("PRAGMA journal_mode=DELETE").fetchone()[0]
             if mode != "delete":
                 raise FileError(self.path, f"is in journal mode {mode}", "end the process that holds it")
@@ -202,8 +218,9 @@ class LedgerFile:
                 raise self._altered(1, "has no owner")
             identity, self.party, self.unit = owners[0]
             self._origin = origin_hash(identity, self.party, self.unit)
-            first = self._connection.execute(f"{SELECT} ORDER BY number LIMIT 1").fetchone()
-            if first is None or first[0] != 1 or first[-2] != self._origin or first[-1] != entry_hash(first):
+            row = self._connection.execute(f"{self._select} ORDER BY number LIMIT 1").fetchone()
+            first = None if row is None else Entry(*row)
+            if first is None or (first.number, first.previous, first.hash) != (1, self._origin, entry_hash(row)):
                 raise self._altered(1, "does not match its hash")
             self._last()
 
@@ -230,8 +247,21 @@ class LedgerFile:
             self._connection.execute("BEGIN IMMEDIATE")
             if self._identity() != self._file:
                 raise FileError(self.path, "was moved or replaced while in use", "open the ledger again")
+            self._upgrade()
             yield self._last()
             self._connection.execute("COMMIT")
+
+    @property
+    def _select(self) -> str:
+        return _SELECT[self._version]
+
+    def _upgrade(self) -> None:
+        """Bring an older file to today's format, in the transaction of its first change; another process may have."""
+        version = self._connection.execute("PRAGMA user_version").fetchone()[0]
+        if version < VERSION:
+            for statement in UPGRADE:
+                self._connection.execute(statement)
+        self._version = VERSION
 
     def _identity(self) -> tuple[int, int]:
         try:
@@ -245,32 +275,45 @@ class LedgerFile:
             return self._connection.execute(query, values).fetchall()
 
     def _last(self) -> Entry:
-        row = self._connection.execute(f"{SELECT} ORDER BY number DESC LIMIT 1").fetchone()
+        row = self._connection.execute(f"{self._select} ORDER BY number DESC LIMIT 1").fetchone()
         if row is None:
             raise self._altered(1, "is missing")
-        if row[-1] != entry_hash(row):
-            raise self._altered(row[0], "does not match its hash")
-        return Entry(*row)
+        entry = Entry(*row)
+        if entry.hash != entry_hash(row):
+            raise self._altered(entry.number, "does not match its hash")
+        return entry
 
     def _append(
         self,
         last: Entry,
         kind: str,
-        session: str = "",
+        *,
+        balance: Balance,
+        unit: str,
+        key: SessionKey | None = None,
         study: str = "",
-        charge: Charge | None = None,
-        limit: tuple[float, float] | None = None,
+        charge: Charge = NOTHING,
         outcome: str = "",
     ) -> Entry:
-        """Write the entry after `last`, within a transaction."""
-        cost = charge or Charge(mu=0.0, closeness=0.0, epsilon=0.0, delta=0.0)
-        mu_squared, closeness = totals_with(last, cost.mu, cost.closeness)
-        row: list[Any] = [last.number + 1, kind, _now(), session, study]
-        row += [cost.mu, cost.closeness, cost.epsilon, cost.delta, mu_squared, closeness]
-        row += [*(limit or (last.limit_epsilon, last.limit_delta)), outcome, last.hash, ""]
-        row[-1] = entry_hash(row)
-        self._connection.execute(_INSERT, row)
-        return Entry(*row)
+        """Write the entry after `last`, within a transaction. `balance` is that of its unit, this entry included."""
+        session, plan = ("", "") if key is None else (key.session.hex(), key.plan.hex())
+        entry = Entry(
+            last.number + 1,
+            kind,
+            _now(),
+            session=session,
+            study=study,
+            **asdict(charge),
+            **asdict(balance),
+            outcome=outcome,
+            previous=last.hash,
+            hash="",
+            plan=plan,
+            unit=unit,
+        )
+        entry = replace(entry, hash=entry_hash(astuple(entry)))
+        self._connection.execute(_INSERT, astuple(entry))
+        return entry
 
     def _altered(self, number: int, problem: str) -> LedgerError:
         remedy = "the file was changed by something else; restore the newest copy that verifies"
@@ -298,7 +341,7 @@ class LedgerFile:
         ...         [entry.kind for entry in ledger.newest(1)]
         ['open']
         """
-        rows = self._read(f"{SELECT} ORDER BY number DESC LIMIT ?", (count,))
+        rows = self._read(f"{self._select} ORDER BY number DESC LIMIT ?", (count,))
         return [Entry(*row) for row in reversed(rows)]
 
     def export(self) -> Iterator[dict[str, object]]:
@@ -315,7 +358,7 @@ class LedgerFile:
                 yield {name: "inf" if value == math.inf else value for name, value in zip(COLUMNS, row, strict=True)}
 
     def _pages(self, after: int = 0) -> Iterator[list[tuple[Any, ...]]]:
-        while page := self._read(f"{SELECT} WHERE number > ? ORDER BY number LIMIT {_PAGE}", (after,)):
+        while page := self._read(f"{self._select} WHERE number > ? ORDER BY number LIMIT {_PAGE}", (after,)):
             yield page
             after = page[-1][0]
 
@@ -332,13 +375,13 @@ class LedgerFile:
         True
         """
         noted = None if head is None else _head(head)
-        check = Verification(self._origin)
+        check = Verification(self._origin, self.unit)
         count = self._read("SELECT count(*) FROM entries")[0][0]
         for page in self._pages():
             problem = check.page(page)
             if problem is not None:
                 raise self._altered(*problem)
-            if noted is not None and any(row[-1] == noted for row in page):
+            if noted is not None and any(row[_HASH] == noted for row in page):
                 noted = None
             if progress is not None:
                 progress(min(check.number, count), count)
@@ -356,7 +399,7 @@ class LedgerFile:
     def _check_file(self) -> None:
         """Check tables, triggers and pages."""
         statements = {row[0] for row in self._read("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
-        if statements != set(SCHEMA):
+        if statements != statements_of(self._version):
             remedy = "somebody changed the file; restore a copy from before"
             raise LedgerError(f"the ledger {shown(str(self.path), 300)}", "has altered tables or triggers", remedy)
         result = self._read("PRAGMA integrity_check(1)")[0][0]

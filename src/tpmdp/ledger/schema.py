@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from contextlib import closing
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -11,7 +13,7 @@ from tpmdp.errors import FileError, shown
 
 APPLICATION: Final = 0x54504D4C  # "TPML"
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 _BUSY_MS: Final = 30_000
 
@@ -34,6 +36,32 @@ SCHEMA: Final = (
     "CREATE TRIGGER no_new_owner BEFORE UPDATE ON ledger BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END",
     "CREATE TRIGGER no_orphan BEFORE DELETE ON ledger BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END",
 )
+
+# From format 1 to 2: an entry is known by session, plan and unit. A new ledger is made in both steps, too, so that its
+# tables have the same text as those of a ledger that was upgraded.
+UPGRADE: Final = (
+    "ALTER TABLE entries ADD COLUMN plan TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE entries ADD COLUMN unit TEXT NOT NULL DEFAULT ''",
+    "DROP INDEX once",
+    "CREATE UNIQUE INDEX once ON entries (session, plan, kind) WHERE session <> ''",
+    "DROP TRIGGER in_order",
+    "CREATE TRIGGER in_order BEFORE INSERT ON entries "
+    "WHEN NEW.number IS NOT (SELECT coalesce(max(number), 0) + 1 FROM entries) OR (NEW.session <> '' AND EXISTS "
+    "(SELECT 1 FROM entries WHERE session = NEW.session AND plan = NEW.plan AND kind = NEW.kind)) "
+    "OR (NEW.kind = 'charge' AND EXISTS "
+    "(SELECT 1 FROM entries WHERE session = NEW.session AND kind IN ('charge', 'reserve'))) "
+    "BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END",
+    f"PRAGMA user_version={VERSION}",
+)
+
+
+@cache
+def statements_of(version: int) -> frozenset[str]:
+    """The tables, indexes and triggers of a ledger of this format, as SQLite stores them."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        for statement in (*SCHEMA, *(UPGRADE if version > 1 else ())):
+            connection.execute(statement)
+        return frozenset(row[0] for row in connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL"))
 
 
 def file_error(path: Path, error: sqlite3.Error) -> FileError:

@@ -4,35 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tpmdp.ledger import Ledger, LedgerError
+from tpmdp.ledger import Ledger, LedgerError, SessionKey
 from tpmdp.protocol.secrets import StoredSecrets
 
 
 class LedgerStore:
     """The private state of one session in a ledger, until the session is settled."""
 
-    def __init__(self, ledger: Ledger, session: bytes) -> None:
-        self._ledger, self.session = ledger, session
+    def __init__(self, ledger: Ledger, key: SessionKey) -> None:
+        self._ledger, self._key = ledger, key
 
     def keep(self, name: str, value: bytes) -> bytes:
-        return self._ledger.keep(self.session, name, value)
+        return self._ledger.keep(self._key, name, value)
 
     def keep_all(self, values: Mapping[str, bytes]) -> dict[str, bytes]:
-        return self._ledger.keep_all(self.session, values)
+        return self._ledger.keep_all(self._key, values)
 
     def names(self) -> list[str]:
-        return self._ledger.private_names(self.session)
+        return self._ledger.private_names(self._key)
 
     def discard(self, names: list[str]) -> None:
-        self._ledger.discard(self.session, names)
+        self._ledger.discard(self._key, names)
 
 
 class LedgerSecrets(StoredSecrets):
     """Keys and pads of the attempts, kept in the ledger until the session is settled."""
 
-    def __init__(self, ledger: Ledger, session: bytes) -> None:
-        super().__init__(LedgerStore(ledger, session))
-        self._session = session
+    def __init__(self, ledger: Ledger, key: SessionKey) -> None:
+        super().__init__(LedgerStore(ledger, key))
+        self._session = key.session
 
     def pad(self, attempt: int, other: int, size: int) -> bytes:
         # Never draw a new pad for an attempt that another process has given up.

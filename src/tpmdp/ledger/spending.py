@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from pathlib import Path
 from typing import Final
@@ -69,6 +69,38 @@ class Charge:
             object.__setattr__(self, name, value + 0.0)  # SQLite has no negative zero
 
 
+NOTHING: Final = Charge(mu=0.0, closeness=0.0, epsilon=0.0, delta=0.0)
+
+
+@dataclass(frozen=True)
+class Balance:
+    """Totals and limit of one unit, as the entries of a ledger state them.
+
+    >>> Balance(0.0, 0.0, 1.0, 1e-6).with_charge(0.5, 0.0).mu_squared_total > 0.25
+    True
+    """
+
+    mu_squared_total: float
+    closeness_total: float
+    limit_epsilon: float
+    limit_delta: float
+
+    def with_charge(self, mu: float, closeness: float) -> Balance:
+        """The totals with one more session, rounded up."""
+        totals = add_up(self.mu_squared_total, square_up(mu)), add_up(self.closeness_total, closeness)
+        return replace(self, mu_squared_total=totals[0], closeness_total=totals[1])
+
+    @property
+    def epsilon(self) -> float:
+        """What is promised at the limit's delta."""
+        return promise(self.mu_squared_total, self.closeness_total, self.limit_delta)
+
+    @property
+    def is_within(self) -> bool:
+        """Whether that is within the limit."""
+        return self.epsilon <= self.limit_epsilon
+
+
 @dataclass(frozen=True)
 class Spent:
     """What is spent and what is left, at the limit's delta; spent is rounded up, left is rounded down.
@@ -85,6 +117,7 @@ class Spent:
     limit_delta: float
     mu_left: float  # a release with this mu is accepted
     left: float  # and so is one calibrated to this epsilon at the limit's delta
+    held: int = 0  # sessions for which room is set aside; `left` is what they leave
 
 
 def rounded_up(value: float) -> str:

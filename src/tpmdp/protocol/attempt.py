@@ -23,7 +23,7 @@ class Attempt:
     index: int
     number: int
     own: X25519PrivateKey
-    total: Mask  # own vector, then pads and masks; at the lead receiver also the others' submissions
+    total: Mask  # own vector, pads and masks; at the lead receiver also the others' submissions
     members: frozenset[int] | None  # None until the lead receiver has named the group
     keys: dict[int, bytes] = field(default_factory=dict)
     digests: dict[int, bytes] = field(default_factory=dict)  # of the messages with the keys
@@ -67,6 +67,13 @@ class Attempt:
     def pads_to(self) -> list[int]:
         """The neighbours that this party sends a pad: in statistical mode, those after it."""
         return [other for other in self.neighbours() if other > self.index] if self.statistical else []
+
+    def add_vector(self, vector: Mask) -> None:
+        """Add the party's own vector."""
+        if vector.shape != self.total.shape or vector.dtype != self.total.dtype:
+            rule = f"must be {self.terms.grid.dimension} words of {self.terms.grid.word} bits"
+            raise InputError("vector", f"{vector.dtype}{vector.shape}", rule, "encode it on the grid of the session")
+        np.add(self.total, vector, out=self.total)
 
     def add_pad(self, other: int, pad: bytes) -> None:
         """Mask the vector with the pad shared with a neighbour."""

@@ -12,6 +12,8 @@ other attempt stay hidden. Theory, "Parties that drop out".
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -60,15 +62,23 @@ def check_identity(terms: Terms, index: int, identity: Ed25519PrivateKey) -> Non
 
 
 class PartySession(PartyState):
-    """One party in one session. `vector` is its contribution, noise included, as residues of the grid's word."""
+    """One party in one session.
+
+    `vector` gives its contribution, noise included, as residues of the grid's word, and always the same one. It is
+    asked for when all parties have agreed and before the first message leaves that depends on data: a party that pays
+    for a session does so there.
+    """
 
     def __init__(
-        self, terms: Terms, index: int, identity: Ed25519PrivateKey, vector: Mask, secrets: Secrets, attempt: int = 1
+        self,
+        terms: Terms,
+        index: int,
+        identity: Ed25519PrivateKey,
+        vector: Callable[[], Mask],
+        secrets: Secrets,
+        attempt: int = 1,
     ) -> None:
         check_identity(terms, index, identity)
-        if vector.shape != (terms.grid.dimension,) or vector.dtype != word_type(terms.grid.word):
-            rule = f"must be {terms.grid.dimension} words of {terms.grid.word} bits"
-            raise InputError("vector", f"{vector.dtype}{vector.shape}", rule, "encode it on the grid of the session")
         terms.check(index)
         super().__init__(terms, index, secrets)
         self._sender = Sender(index, identity, terms.session, plan_hash=terms.plan_hash)
@@ -268,7 +278,8 @@ class PartySession(PartyState):
         own = X25519PrivateKey.from_private_bytes(self._secrets.key(number))
         if members is not None:
             self.groups[number] = members
-        return Attempt(self.terms, self.index, number, own=own, total=self._vector.copy(), members=members)
+        nothing = np.zeros(self.terms.grid.dimension, dtype=word_type(self.terms.grid.word))
+        return Attempt(self.terms, self.index, number, own=own, total=nothing, members=members)
 
     def _advance(self, number: int, members: frozenset[int]) -> list[bytes]:
         given_up = self.attempt
@@ -299,6 +310,7 @@ class PartySession(PartyState):
 
     def _submit(self) -> list[bytes]:
         attempt, terms = self.current, self.terms
+        attempt.add_vector(self._vector())
         if not attempt.statistical:
             attempt.add_pairwise_masks()
         if self.is_lead:
@@ -307,7 +319,7 @@ class PartySession(PartyState):
         if self.may_drop:
             attempt.add_self_mask(self._self_mask())
         content = attempt.transcript + attempt.total.tobytes()
-        attempt.total = self._vector[:0]
+        attempt.total = attempt.total[:0]
         data = self._sealed(Kind.SUBMIT, terms.lead, content)
         attempt.submitted = digest_of(data)
         submitted = Submitted(attempt.keys[terms.lead], attempt.submitted)

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Final
 
@@ -32,28 +33,27 @@ from tpmdp.study.contribution import Contribution, contribute
 from tpmdp.study.file import parse_address
 from tpmdp.study.model import Study
 from tpmdp.study.release import PartyRelease
-from tpmdp.study.session import RELEASE, check_same, party_release, reserve, settle
+from tpmdp.study.session import RELEASE, SessionAccount, party_release
 
 _RESEND_S: Final = 30.0
 _OPENING: Final = "opening"  # stored in the ledger before any share of a result leaves
 
 
-def check_in(
-    study: Study, name: str, identity: Ed25519PrivateKey, *, table: Table, terms: Terms | None = None
-) -> Contribution:
-    """The party's contribution, if it may sign the terms and has a fitting key and data; nothing is charged."""
+def check_in(study: Study, name: str, identity: Ed25519PrivateKey, *, terms: Terms | None = None) -> Terms:
+    """The terms that the party would sign, if it may and has a fitting key; nothing is read, charged or sent."""
     study.check_custom()
-    agreed = study.terms() if terms is None else terms
-    study.check_terms(agreed)
-    check_identity(agreed, study.index(name), identity)
-    return contribute(study, agreed, name, table=table)
+    offered = study.terms() if terms is None else terms
+    study.check_terms(offered)
+    offered.check(study.index(name))
+    check_identity(offered, study.index(name), identity)
+    return offered
 
 
 def join(
     study: Study,
     name: str,
     identity: Ed25519PrivateKey,
-    table: Table,
+    table: Table | Callable[[], Table],
     ledger: Ledger,
     relay: str | None,
     *,
@@ -68,12 +68,18 @@ def join(
 
     Sums go through a relay. A non-additive query needs none: parties then connect to the addresses that the study
     gives. `listen` is the address to wait at if that is not the party's own address, as behind a router; `on_step` is
-    called with each step.
+    called with each step. `table` may be a function that reads the data: it is not called for a session that the party
+    has agreed to before, since that goes on with the data it had then.
 
     Raises DeadlineError, which names the missing parties, when the study's deadline passes.
     """
+    offered = check_in(study, name, identity, terms=terms)
+    account = SessionAccount(study, offered, name, identity=identity, ledger=ledger)
+    contribution = account.stored_contribution()
+    if contribution is None:
+        contribution = contribute(study, offered, name, table=table() if callable(table) else table)
     return take_part(
-        check_in(study, name, identity, table=table, terms=terms),
+        contribution,
         identity,
         ledger,
         relay=relay,
@@ -98,6 +104,7 @@ def take_part(
     on_step: Callable[[str], None] = lambda _: None,
 ) -> PartyRelease:
     """`join` with a contribution that has been checked."""
+    ledger.bind(identity.public_key().public_bytes_raw())
     study = contribution.study
     deadline = now_s() + study.seconds_left()
     computation = study.computation
@@ -143,7 +150,13 @@ class _Joined:
 
     @property
     def is_settled(self) -> bool:
-        return self.ledger.status(self.terms.session) == "settled"
+        return self.account.is_settled
+
+    @cached_property
+    def account(self) -> SessionAccount:
+        return SessionAccount(
+            self.study, self.terms, self.contribution.party, identity=self.identity, ledger=self.ledger
+        )
 
     def compute(self, deadline: float) -> PartyRelease:
         """Run or resume the session."""
@@ -151,9 +164,10 @@ class _Joined:
 
     def repeat(self) -> PartyRelease:
         """What a finished session gave."""
-        stored = self.ledger.private_state(self.terms.session)
-        check_same(self.contribution, stored)
-        return PartyRelease.of_plain(json.loads(stored[RELEASE])).with_ledger(self.ledger, again=True)
+        stored = self.account.stored()
+        self.account.check_same(self.contribution, stored)
+        release = PartyRelease.of_plain(json.loads(stored[RELEASE]))
+        return release.with_ledger(self.ledger, self.study.unit, again=True)
 
 
 @dataclass(frozen=True)
@@ -182,11 +196,14 @@ class _RelayJoined(_Joined):
         )
 
     def compute(self, deadline: float) -> PartyRelease:
-        terms, ledger = self.terms, self.ledger
-        secrets = LedgerSecrets(ledger, terms.session)
+        terms, account = self.terms, self.account
+        secrets = LedgerSecrets(self.ledger, account.key)
         with self._mailbox(deadline, self.on_trouble) as mailbox:
-            mailbox.connect()  # a relay that cannot be used must not cost anything
-            vector = reserve(self.contribution, ledger)
+            mailbox.connect()  # a relay that cannot be used leaves no trace
+            account.hold(self.contribution)
+            account.agree()
+            contribution = account.stored_contribution() or self.contribution
+            vector = partial(account.charge, contribution)
 
             def make() -> PartySession:
                 attempt = secrets.last_attempt()
@@ -206,13 +223,13 @@ class _RelayJoined(_Joined):
                 attempt=party.attempt,
                 missing=frozenset(range(terms.count)) - party.members,
             )
-            release = settle(self.contribution, release, ledger, outbox=left)
+            release = account.settle(release, outbox=left)
             return replace(release, note=_send(mailbox, left))
 
     def repeat(self) -> PartyRelease:
         """The lead receiver sends the others their answers again: they may have been lost."""
         release = super().repeat()
-        stored = self.ledger.private_state(self.terms.session)
+        stored = self.account.stored()
         if "outbox" not in stored:
             return release
         messages = [data for _, data in frames(stored["outbox"])]
@@ -233,9 +250,12 @@ class _SharesJoined(_Joined):
     on_step: Callable[[str], None]
 
     def compute(self, deadline: float) -> PartyRelease:
-        terms, ledger = self.terms, self.ledger
-        if _OPENING in ledger.private_names(terms.session):
+        terms, account = self.terms, self.account
+        if _OPENING in account.stored():
             return self._opened_before()
+        account.hold(self.contribution)
+        account.agree()
+        contribution = account.stored_contribution() or self.contribution
         addresses = [_address_of(party) for party in self.study.parties]
         bind = None if self.listen is None else parse_address("listen", self.listen)
         job = self._job()
@@ -243,17 +263,16 @@ class _SharesJoined(_Joined):
 
         def give() -> tuple[IntArray, IntArray]:
             self.on_step("connect and compute")
-            job.check_values(self.index, self.contribution.encoded)
-            vector = reserve(self.contribution, ledger)
-            return self.contribution.encoded, from_words(vector, terms.grid.word)
+            job.check_values(self.index, contribution.encoded)
+            return contribution.encoded, from_words(account.charge(contribution), terms.grid.word)
 
         def opening() -> None:
             self.on_step("open the result")
             self._note_opening()
 
         def on_result(result: IntArray | None, sent: int) -> None:
-            release = party_release(self.contribution, result, sent=sent, guarantee=guarantee_of(job))
-            releases.append(settle(self.contribution, release, ledger))
+            release = party_release(contribution, result, sent=sent, guarantee=guarantee_of(job))
+            releases.append(account.settle(release))
 
         run_in_process(
             job,
@@ -276,7 +295,7 @@ class _SharesJoined(_Joined):
     def _note_opening(self) -> None:
         """Permanently, and for one process of this party only."""
         ours = os.urandom(16)
-        if self.ledger.keep(self.terms.session, _OPENING, ours) != ours:
+        if self.ledger.keep(self.account.key, _OPENING, ours) != ours:
             raise self._opened_error()
 
     def _opened_error(self) -> LedgerError:
@@ -286,11 +305,10 @@ class _SharesJoined(_Joined):
 
     def _opened_before(self) -> PartyRelease:
         """A receiver has lost the result; any other party has nothing more to get, and sends nothing more."""
-        check_same(self.contribution, self.ledger.private_state(self.terms.session))
         if self.contribution.is_receiver:
             raise self._opened_error()
         release = party_release(self.contribution, None, sent=0, guarantee=guarantee_of(self._job()))
-        release = settle(self.contribution, release, self.ledger)
+        release = self.account.settle(release)
         note = "cut off before a receiver confirmed the result; this party has nothing more to do"
         return replace(release, note=note)
 

@@ -133,7 +133,8 @@ def _check_all(study: Study, files: dict[str, Path], state: Path, warn: Callable
             warn(member.name, query)
         path = state / f"{member.name}.ledger"
         if path.exists():
-            with open_or_create_ledger(path, study, member.name) as ledger:
+            identity = read_key(state / f"{member.name}.key")
+            with open_or_create_ledger(path, study, member.name, identity) as ledger:
                 check_room(study, terms, index, ledger=ledger)
 
 

@@ -51,9 +51,9 @@ class PartyRelease:
             answers = tuple(Answer.of_plain(answer) for answer in answers)
         return cls(**{**values, **numbers, "answers": answers, "missing": tuple(values.get("missing", ()))})
 
-    def with_ledger(self, ledger: Ledger, again: bool = False) -> PartyRelease:
-        """The same with what the ledger says now."""
-        spent = ledger.spent()
+    def with_ledger(self, ledger: Ledger, unit: str, again: bool = False) -> PartyRelease:
+        """The same with what the ledger says now about this unit."""
+        spent = ledger.spent(unit)
         return replace(self, spent=spent.epsilon, left=spent.left, again=again)
 
 

@@ -18,7 +18,7 @@ from tpmdp.queries.computation import SharedFunction
 from tpmdp.study.contribution import Contribution, contribute
 from tpmdp.study.model import Study
 from tpmdp.study.release import Release
-from tpmdp.study.session import check_room, draw_vector, party_release, reserve, settle
+from tpmdp.study.session import SessionAccount, check_room, draw_vector, party_release
 
 
 def run(
@@ -55,8 +55,12 @@ def run(
         for index, name in enumerate(names):
             check_room(study, terms, index, ledger=ledgers[name])
     contributions = [contribute(keyed, terms, name, table=tables.get(name, {})) for name in names]
+    accounts = {
+        name: SessionAccount(keyed, terms, name, identity=identities[name], ledger=ledger)
+        for name, ledger in (ledgers or {}).items()
+    }
     vectors = [
-        draw_vector(contribution) if ledgers is None else reserve(contribution, ledgers[contribution.party])
+        accounts[contribution.party].charge(contribution) if accounts else draw_vector(contribution)
         for contribution in contributions
     ]
     outcome = _compute(contributions, vectors, list(identities.values()), engine=engine)
@@ -72,8 +76,8 @@ def run(
             guarantee=outcome.guarantee,
             missing=outcome.missing,
         )
-        if ledgers is not None:
-            releases[name] = settle(contribution, releases[name], ledgers[name])
+        if accounts:
+            releases[name] = accounts[name].settle(releases[name])
     return Release(releases)
 
 

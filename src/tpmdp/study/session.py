@@ -1,7 +1,7 @@
-"""One party's side of a session: reserve the charge, then settle.
+"""One party's side of a session: hold room in its ledger, agree, charge, settle.
 
-The charge is durable, together with the noisy vector, before the first message leaves. A party that resumes a session
-finds that vector in its ledger and sends it again; nobody draws noise twice for one session.
+The charge is durable, together with the noisy vector, before the first byte leaves that depends on data. A party that
+resumes a session finds that vector in its ledger and sends it again; nobody draws noise twice for one session.
 """
 
 from __future__ import annotations
@@ -14,12 +14,17 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from tpmdp._util.arrays import IntArray
 from tpmdp.engines.contract import guarantee_text
 from tpmdp.engines.relay.wire import join_frames
 from tpmdp.errors import FileError, InputError
-from tpmdp.ledger import Charge, Ledger, LedgerError, promise, square_up
+from tpmdp.ledger import Charge, Ledger, LedgerError, SessionKey, promise, square_up
 from tpmdp.noise.discrete_gaussian import discrete_gaussian
 from tpmdp.noise.source import NoiseSource, system_source, unexpanded_source
 from tpmdp.protocol.masks import Mask, to_words, word_type
@@ -30,9 +35,12 @@ from tpmdp.study.contribution import Contribution
 from tpmdp.study.model import Study
 from tpmdp.study.release import PartyRelease
 
-SALT_BYTES: Final = 32
 RELEASE: Final = "told"  # under this name the ledger stores the release of a settled session
-_STORED: Final[tuple[str, ...]] = ("plan", "salt", "data")  # of a settled session, to recognise it
+_AGREED: Final = "agreed"  # stored before the party's agreement leaves
+_STATISTIC: Final = "statistic"
+_DATA: Final = "data"
+_KEPT: Final[tuple[str, ...]] = ("plan", "salt", _DATA)  # of a settled session, to recognise it
+_NONCE_BYTES: Final = 12
 
 
 def charge_of(terms: Terms, index: int) -> Charge:
@@ -71,51 +79,128 @@ def draw_vector(contribution: Contribution) -> Mask:
     return noisy_vector(terms, contribution.index, contribution.under_noise, source=noise_source(terms))
 
 
-def _fingerprint(salt: bytes, encoded: IntArray) -> bytes:
-    """Shows whether data have changed; salted, and stored where only the party can read it."""
-    return hashlib.blake2b(encoded.astype("<i8").tobytes(), key=salt, digest_size=32).digest()
-
-
-def check_same(contribution: Contribution, stored: Mapping[str, bytes]) -> None:
-    """Refuse to resume a session with another plan or other data: that is a new session with a new charge."""
-    study = contribution.study
-    remedy = f"set session = {study.session + 1} for a new session, which is charged anew"
-    if stored["plan"] != contribution.terms.plan_hash:
-        raise InputError("session", study.label, "was begun with another plan or query", remedy)
-    if stored["data"] != _fingerprint(stored["salt"], contribution.encoded):
-        raise InputError("session", study.label, "was begun with other data", remedy)
-
-
 def check_room(study: Study, terms: Terms, index: int, ledger: Ledger) -> None:
-    """Refuse what the party's ledger would refuse, before anybody is charged."""
+    """Refuse what the party's ledger would refuse, before anybody sends a message."""
     charge = charge_of(terms, index)
-    if charge.mu == np.inf and ledger.spent().limit_epsilon != np.inf:
+    if charge.mu == np.inf and ledger.spent(study.unit).limit_epsilon != np.inf:
         rule = f"lets receivers learn the exact answer, which no finite limit of {terms.spec.name(index)} allows"
         remedy = "set it to 1 or more and give budgets, or a ledger without limit"
         raise InputError("threshold", terms.spec.threshold, rule, remedy)
-    ledger.check_room(terms.session, study.label, charge)
+    ledger.check_room(key_of(terms), study.label, charge, unit=study.unit)
 
 
-def reserve(contribution: Contribution, ledger: Ledger) -> Mask:
-    """Reserve the charge and fix the noisy vector, in one transaction; a resumed session gets the first vector."""
-    study, terms, index = contribution.study, contribution.terms, contribution.index
-    if ledger.status(terms.session) == "reserved":
-        stored: Mapping[str, bytes] = ledger.private_state(terms.session)
-    else:
-        check_room(study, terms, index, ledger=ledger)
-        salt = os.urandom(SALT_BYTES)
-        private = {
+def key_of(terms: Terms) -> SessionKey:
+    """What the ledger knows the session by."""
+    return SessionKey(terms.session, terms.plan_hash)
+
+
+class SessionAccount:
+    """One party's session in its ledger: hold, agree, charge, settle.
+
+    The statistic lies in the ledger, sealed with a key of the party's identity, from the hold on. It can be replaced
+    until the party's agreement leaves. From then on the data are not read again: nothing in them may stop or delay the
+    party, since a refusal would be a bit about them that costs nothing.
+    """
+
+    def __init__(self, study: Study, terms: Terms, party: str, *, identity: Ed25519PrivateKey, ledger: Ledger) -> None:
+        self._study, self._terms, self._party, self._ledger = study, terms, party, ledger
+        self.key = key_of(terms)
+        secret = HKDF(hashes.SHA256(), 64, salt=terms.session, info=b"tpmdp ledger 2").derive(
+            identity.private_bytes_raw()
+        )
+        self._cipher, self._hash_key = AESGCM(secret[:32]), secret[32:]
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the session has ended."""
+        return self._ledger.status(self.key) == "settled"
+
+    @property
+    def has_agreed(self) -> bool:
+        """Whether the party's agreement may have left, and the session goes on."""
+        return self._ledger.status(self.key) in ("held", "charged") and bool(
+            {_AGREED, "vector"} & set(self._ledger.private_names(self.key))
+        )
+
+    def stored(self) -> dict[str, bytes]:
+        """The private state of the session."""
+        return self._ledger.private_state(self.key)
+
+    def stored_contribution(self) -> Contribution | None:
+        """The contribution as it was when the party agreed; None if it has not, or the session was begun long ago."""
+        stored = self.stored() if self.has_agreed else {}
+        if _STATISTIC not in stored:
+            return None
+        encoded = np.frombuffer(self._open(stored[_STATISTIC]), dtype="<i8").astype(np.int64)
+        return Contribution(self._study, self._terms, self._party, encoded=encoded)
+
+    def hold(self, contribution: Contribution) -> Contribution:
+        """Set room aside and store the statistic; returns the contribution that counts: an agreement has fixed it."""
+        study, terms = self._study, self._terms
+        if self._ledger.status(self.key) == "unknown":
+            check_room(study, terms, contribution.index, ledger=self._ledger)
+        values = {
             "plan": terms.plan_hash,
-            "salt": salt,
-            "data": _fingerprint(salt, contribution.encoded),
-            "vector": draw_vector(contribution).tobytes(),
+            _STATISTIC: self._sealed(contribution.encoded),
+            _DATA: self._fingerprint(contribution.encoded),
         }
-        charge = charge_of(terms, index)
-        stored = ledger.reserve(terms.session, study.label, charge, unit=study.unit, private=private).private
-    if "vector" not in stored:  # another process of this party has just settled it
-        raise LedgerError(f"session {terms.session.hex()[:16]}", "is finished", "start a new session")
-    check_same(contribution, stored)
-    return np.frombuffer(stored["vector"], dtype=word_type(terms.grid.word))
+        charge = charge_of(terms, contribution.index)
+        stored = self._ledger.hold(self.key, study.label, charge, unit=study.unit, private=values)
+        if stored.new:
+            return contribution
+        if "vector" in stored.private:
+            self.check_same(contribution, stored.private)
+            return contribution
+        self._ledger.replace_unless(self.key, values, unless=_AGREED)
+        return self.stored_contribution() or contribution
+
+    def agree(self) -> None:
+        """Note, before it happens, that the party's agreement leaves."""
+        self._ledger.keep(self.key, _AGREED, b"1")
+
+    def charge(self, contribution: Contribution) -> Mask:
+        """Charge the session and fix the noisy vector, in one transaction; a resumed session gets the first vector."""
+        study, terms = self._study, self._terms
+        stored = self.stored()
+        if "vector" not in stored:
+            private = {"vector": draw_vector(contribution).tobytes()}
+            charge = charge_of(terms, contribution.index)
+            stored = self._ledger.charge(self.key, study.label, charge, unit=study.unit, private=private).private
+        return np.frombuffer(stored["vector"], dtype=word_type(terms.grid.word))
+
+    def check_same(self, contribution: Contribution, stored: Mapping[str, bytes]) -> None:
+        """Refuse to repeat a session with other data: that is a new session with a new charge."""
+        salt = stored.get("salt")  # of a session before format 2 of the ledger
+        if stored.get(_DATA) != self._fingerprint(contribution.encoded, salt):
+            remedy = f"set session = {self._study.session + 1} for a new session, which is charged anew"
+            raise InputError("session", self._study.label, "was begun with other data", remedy)
+
+    def settle(self, release: PartyRelease, outbox: Sequence[bytes] = ()) -> PartyRelease:
+        """Note the end of the session, with what a later call needs to repeat it, and erase noise and statistic."""
+        stored = self.stored()
+        if not self.is_settled:  # otherwise another process of this party was faster
+            private = {name: stored[name] for name in _KEPT if name in stored}
+            private[RELEASE] = json.dumps(release.plain()).encode()
+            if outbox:
+                private["outbox"] = join_frames(outbox)
+            self._ledger.settle(self.key, "receipt" if release.answers is None else "answer", private)
+        return release.with_ledger(self._ledger, self._study.unit)
+
+    def _sealed(self, encoded: IntArray) -> bytes:
+        nonce = os.urandom(_NONCE_BYTES)
+        return nonce + self._cipher.encrypt(nonce, encoded.astype("<i8").tobytes(), self.key.plan)
+
+    def _open(self, sealed: bytes) -> bytes:
+        try:
+            return self._cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], self.key.plan)
+        except InvalidTag:
+            problem = "has a statistic that this key does not open"
+            raise LedgerError(f"session {self.key.session.hex()[:16]}", problem, "restore the ledger") from None
+
+    def _fingerprint(self, encoded: IntArray, salt: bytes | None = None) -> bytes:
+        """Shows whether data have changed. Its key is the party's own: from the ledger alone nobody can try values."""
+        key = self._hash_key if salt is None else salt
+        return hashlib.blake2b(encoded.astype("<i8").tobytes(), key=key, digest_size=32).digest()
 
 
 def party_release(
@@ -149,33 +234,31 @@ def party_release(
     )
 
 
-def settle(
-    contribution: Contribution, release: PartyRelease, ledger: Ledger, outbox: Sequence[bytes] = ()
-) -> PartyRelease:
-    """Note the end of a session in the ledger, with what a later call needs to repeat it, and erase the noise."""
-    session = contribution.terms.session
-    stored = ledger.private_state(session)
-    if ledger.status(session) != "settled":  # otherwise another process of this party was faster
-        private = {name: stored[name] for name in _STORED}
-        private[RELEASE] = json.dumps(release.plain()).encode()
-        if outbox:
-            private["outbox"] = join_frames(outbox)
-        ledger.settle(session, "receipt" if release.answers is None else "answer", private)
-    return release.with_ledger(ledger)
+def open_or_create_ledger(path: Path, study: Study, name: str, identity: Ed25519PrivateKey) -> Ledger:
+    """The ledger of a party's key; a new one is limited to the budget the party has in this study.
 
-
-def open_or_create_ledger(path: Path, study: Study, name: str) -> Ledger:
-    """The party's ledger; a new one is limited to the budget the party has in this study."""
+    It belongs to the key, whatever a study calls the party: another name brings no new budget.
+    """
+    party = study.party(name)
     if not path.exists():
-        party = study.party(name)
         try:
-            return Ledger.create(path, name, party.epsilon, delta=party.delta, unit=study.unit)
+            created = Ledger.create(path, name, party.epsilon, delta=party.delta, unit=study.unit)
         except FileError:
             if not path.exists():  # otherwise another process of the party was faster
                 raise
+        else:
+            created.bind(identity.public_key().public_bytes_raw())
+            return created
     ledger = Ledger.open(path)
-    if ledger.party != name:
-        owner = ledger.party
+    try:
+        if ledger.owner is None and ledger.party != name:  # an old ledger, which knows a name only
+            raise InputError(
+                "ledger", str(path), f"belongs to {ledger.party}, not {name}", "give the party's own ledger"
+            )
+        ledger.bind(identity.public_key().public_bytes_raw())
+        if not ledger.has_limit(study.unit):
+            ledger.set_limit(party.epsilon, party.delta, unit=study.unit)
+    except BaseException:
         ledger.close()
-        raise InputError("ledger", str(path), f"belongs to {owner}, not {name}", "give the party's own ledger")
+        raise
     return ledger

@@ -37,7 +37,8 @@ def main() -> None:
     secrets = FreshSecrets()
 
     def make() -> PartySession:
-        return PartySession(terms, index, identity, vector=vector, secrets=secrets, attempt=secrets.last_attempt())
+        attempt = secrets.last_attempt()
+        return PartySession(terms, index, identity, vector=lambda: vector, secrets=secrets, attempt=attempt)
 
     make()  # refuses bad terms before anything is sent
     with Mailbox(task["url"], terms, index, identity=identity, deadline=now_s() + _IDLE_S + deadline_s) as mailbox:

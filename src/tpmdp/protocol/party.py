@@ -13,6 +13,8 @@ other attempt stay hidden. Theory, "Parties that drop out".
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -35,6 +37,7 @@ from tpmdp.protocol.messages import (
     digest_of,
     verify,
 )
+from tpmdp.protocol.parts import PARTS_MAX, Parts, differences, encode_parts
 from tpmdp.protocol.rules import (
     CONTENT_RULES,
     ENVELOPE_RULES,
@@ -46,10 +49,11 @@ from tpmdp.protocol.rules import (
     group_of,
     self_mask_bytes,
 )
-from tpmdp.protocol.secrets import Secrets, Submitted
+from tpmdp.protocol.secrets import KEY_BYTES, Secrets, Submitted
 from tpmdp.protocol.state import PartyState
 from tpmdp.protocol.terms import Terms
 
+_PLANS_MAX: Final = 8  # other plans of one party that are answered
 __all__ = ["PartySession", "ProtocolError", "TooEarlyError", "check_identity"]
 
 
@@ -77,12 +81,14 @@ class PartySession(PartyState):
         vector: Callable[[], Mask],
         secrets: Secrets,
         attempt: int = 1,
+        parts: Parts | None = None,
     ) -> None:
         check_identity(terms, index, identity)
         terms.check(index)
         super().__init__(terms, index, secrets)
         self._sender = Sender(index, identity, terms.session, plan_hash=terms.plan_hash)
         self._vector = vector
+        self._parts = parts or {}
         self._seen: dict[tuple[int, int, int, int], bytes] = {}
         self.current = self._new_attempt(attempt)
 
@@ -137,6 +143,10 @@ class PartySession(PartyState):
         message = decode(data)
         check(ENVELOPE_RULES, self, message)
         digest = verify(data, self.terms.roster[message.sender])
+        if message.plan_hash != self.terms.plan_hash:
+            return self._on_other_plan(message)
+        if message.kind == Kind.PARTS:
+            return []  # its sender took us for a party with another plan: we have mended our study since
         if message.slot in self._seen:
             if self._seen[message.slot] != digest:
                 raise ONCE.refuse(self, message)
@@ -153,6 +163,28 @@ class PartySession(PartyState):
         self._seen[message.slot] = digest
         return sent + self._proceed()
 
+    def _on_other_plan(self, message: Message) -> list[bytes]:
+        """A party with another study file or version: tell each other what differs, before anybody is charged."""
+        sender, plans = message.sender, self.other_plans.setdefault(message.sender, {})
+        if self.current.submitted or self.attempt > 1 or sender in self.current.keys:
+            return []
+        if message.kind == Kind.KEYS and message.attempt == 1 and len(message.body) == KEY_BYTES:
+            if message.plan_hash in plans or len(plans) >= _PLANS_MAX:
+                return []
+            plans[message.plan_hash] = message.body
+            self.differences[sender] = ["another study or plan"]
+            # Its number stands where others have the attempt: a party may mend its study more than once.
+            envelope = self._sender.envelope(Kind.PARTS, len(plans), sender)
+            content = encode_parts(self._parts)
+            return [self._sender.sealed(envelope, self.current.own, message.body, content=content)] if content else []
+        if message.kind == Kind.PARTS and len(message.body) <= PARTS_MAX:
+            if message.plan_hash not in plans:
+                raise TooEarlyError("the parts of another study before the key that opens them")
+            with suppress(MessageError):  # for another plan that this party had before
+                content = open_sealed(self.current.own, plans[message.plan_hash], message)
+                self.differences[sender] = differences(self._parts, content)
+        return []
+
     # Handlers, one per kind; the rules have been checked --------------------------------------------------------------
 
     def _on_agree(self, message: Message, digest: bytes) -> list[bytes]:
@@ -167,6 +199,7 @@ class PartySession(PartyState):
             self.agreed.add(message.sender)
         self.current.keys[message.sender] = message.body
         self.current.digests[message.sender] = digest
+        self.differences.pop(message.sender, None)  # it has mended its study
         return sent
 
     def _on_pad(self, message: Message, digest: bytes) -> list[bytes]:

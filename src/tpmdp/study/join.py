@@ -207,7 +207,15 @@ class _RelayJoined(_Joined):
 
             def make() -> PartySession:
                 attempt = secrets.last_attempt()
-                return PartySession(terms, self.index, self.identity, vector=vector, secrets=secrets, attempt=attempt)
+                return PartySession(
+                    terms,
+                    self.index,
+                    self.identity,
+                    vector=vector,
+                    secrets=secrets,
+                    attempt=attempt,
+                    parts=self.study.parts(),
+                )
 
             try:
                 failed, patience = secrets.failed_attempt(), self.study.patience

@@ -47,6 +47,8 @@ class Kind(IntEnum):
     REVEAL = 9  # My self-mask, for the lead receiver. Body: sealed seed, or words in statistical mode
     # Between parties with different plans, before anybody is charged:
     PARTS = 10  # What my study consists of. Body: sealed hashes
+    # Whatever the plans:
+    NOTES = 11  # The head of my ledger, which only I can read, and those of the others that I keep. Body: notes
 
 
 _KINDS: Final = frozenset(Kind)

@@ -37,6 +37,7 @@ from tpmdp.protocol.messages import (
     digest_of,
     verify,
 )
+from tpmdp.protocol.notes import HeadNotes, decode_notes, encode_notes
 from tpmdp.protocol.parts import PARTS_MAX, Parts, differences, encode_parts
 from tpmdp.protocol.rules import (
     CONTENT_RULES,
@@ -82,6 +83,7 @@ class PartySession(PartyState):
         secrets: Secrets,
         attempt: int = 1,
         parts: Parts | None = None,
+        notes: HeadNotes | None = None,
     ) -> None:
         check_identity(terms, index, identity)
         terms.check(index)
@@ -89,6 +91,7 @@ class PartySession(PartyState):
         self._sender = Sender(index, identity, terms.session, plan_hash=terms.plan_hash)
         self._vector = vector
         self._parts = parts or {}
+        self._notes = notes
         self._seen: dict[tuple[int, int, int, int], bytes] = {}
         self.current = self._new_attempt(attempt)
 
@@ -97,7 +100,7 @@ class PartySession(PartyState):
     def start(self) -> list[bytes]:
         """The first messages: agreement and key. Sending them again after a crash is harmless: they are the same."""
         self.agreed.add(self.index)
-        return [self._signed(Kind.AGREE, EVERYONE, b"", attempt=0), *self._announce()]
+        return [self._signed(Kind.AGREE, EVERYONE, b"", attempt=0), *self._noted(0), *self._announce()]
 
     def retry(self) -> list[bytes]:
         """Begin a new attempt with fresh keys; the vector, and so the noise in it, stays the same.
@@ -143,6 +146,8 @@ class PartySession(PartyState):
         message = decode(data)
         check(ENVELOPE_RULES, self, message)
         digest = verify(data, self.terms.roster[message.sender])
+        if message.kind == Kind.NOTES:
+            return self._on_notes(message)
         if message.plan_hash != self.terms.plan_hash:
             return self._on_other_plan(message)
         if message.kind == Kind.PARTS:
@@ -184,6 +189,23 @@ class PartySession(PartyState):
                 content = open_sealed(self.current.own, plans[message.plan_hash], message)
                 self.differences[sender] = differences(self._parts, content)
         return []
+
+    def _on_notes(self, message: Message) -> list[bytes]:
+        """Keep the sender's note, and look for our own heads in our ledger."""
+        if self._notes is not None:
+            own, others = decode_notes(message.body)
+            for note in others.get(self.index, []):
+                self._notes.check(note)
+            self._notes.keep(self.terms.roster[message.sender], own)
+        return []
+
+    def _noted(self, attempt: int) -> list[bytes]:
+        """A message with the note of our ledger and those of the others that we keep."""
+        if self._notes is None:
+            return []
+        kept = {party: self._notes.kept(key) for party, key in enumerate(self.terms.roster) if party != self.index}
+        body = encode_notes(self._notes.own(), {party: notes for party, notes in kept.items() if notes})
+        return [self._signed(Kind.NOTES, EVERYONE, self._notes.fixed(attempt, body), attempt=attempt)]
 
     # Handlers, one per kind; the rules have been checked --------------------------------------------------------------
 
@@ -344,11 +366,12 @@ class PartySession(PartyState):
     def _submit(self) -> list[bytes]:
         attempt, terms = self.current, self.terms
         attempt.add_vector(self._vector())
+        sent = self._noted(attempt.number)  # with the charge
         if not attempt.statistical:
             attempt.add_pairwise_masks()
         if self.is_lead:
             attempt.submitted = attempt.counted[self.index] = attempt.digests[self.index]
-            return []
+            return sent
         if self.may_drop:
             attempt.add_self_mask(self._self_mask())
         content = attempt.transcript + attempt.total.tobytes()
@@ -360,7 +383,7 @@ class PartySession(PartyState):
             raise ProtocolError("somebody sent two kinds of keys in this attempt: stop, and start a new session")
         if not self._secrets.note_submission(attempt.number, submitted, attempt.bound):
             raise _rebound()
-        return [data]
+        return [*sent, data]
 
     def _finish(self) -> list[bytes]:
         """At the lead receiver: all masks have cancelled."""

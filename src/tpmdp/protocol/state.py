@@ -102,7 +102,7 @@ class PartyState:
     @property
     def expects(self) -> frozenset[Kind]:
         """Kinds of message that can be used now. Asking for no others keeps a receiver's memory at one vector."""
-        kinds = {Kind.KEYS}
+        kinds = {Kind.KEYS, Kind.NOTES}
         if self.other_plans and not self.ready:
             kinds.add(Kind.PARTS)
         if self.is_lead and self.step == "agree":

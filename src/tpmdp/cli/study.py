@@ -285,11 +285,10 @@ def run(
     folder = data_folder if data_folder is not None else study_file.parent
     state = state_folder if state_folder is not None else Path("tpmdp-state")
 
-    def warn(party: str, query: str) -> None:
-        text = f"none of the records of {party} counts for {query}: check the spelling of categories and conditions"
+    def notice(text: str) -> None:
         click.echo(f"tpmdp: {text}", err=True)
 
-    releases = run_study(study, folder, state, queries=queries_file, warn=warn)
+    releases = run_study(study, folder, state, queries=queries_file, notice=notice)
     if plot is not None:
         _draw(study, releases, plot)
     if as_json:

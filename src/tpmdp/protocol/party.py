@@ -200,10 +200,11 @@ class PartySession(PartyState):
         return []
 
     def _noted(self, attempt: int) -> list[bytes]:
-        """A message with the note of our ledger and those of the others that we keep."""
+        """A message with the note of our ledger and, at the start, those of the others that we keep."""
         if self._notes is None:
             return []
-        kept = {party: self._notes.kept(key) for party, key in enumerate(self.terms.roster) if party != self.index}
+        keys = enumerate(self.terms.roster) if attempt == 0 else []
+        kept = {party: self._notes.kept(key) for party, key in keys if party != self.index}
         body = encode_notes(self._notes.own(), {party: notes for party, notes in kept.items() if notes})
         return [self._signed(Kind.NOTES, EVERYONE, self._notes.fixed(attempt, body), attempt=attempt)]
 

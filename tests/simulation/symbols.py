@@ -1,0 +1,144 @@
+"""Symbols instead of numbers: every statistic, draw of noise and mask is a unit vector of its own.
+
+What a party submits then shows which of them went into it. All is linear, and masks between honest parties are uniform
+and unknown. So a coalition can compute those combinations of what it has in which no unknown mask is left, and no more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import numpy as np
+import pytest
+
+from tpmdp._util.arrays import IntArray
+from tpmdp.ledger.session_store import LedgerSecrets
+from tpmdp.protocol import attempt as attempt_module
+from tpmdp.protocol import secrets as secrets_module
+from tpmdp.protocol.masks import Mask, mask_key, to_words, word_type
+from tpmdp.study import session as session_module
+from tpmdp.study.contribution import Contribution
+
+PRIME: Final = 2_147_483_647
+PLACES: Final = 600
+
+
+class Symbols:
+    """The places of a run; `word` is that of the grid."""
+
+    def __init__(self, word: int, statistical: bool) -> None:
+        self.word, self.statistical = word, statistical
+        self.used = 0
+        self.statistics: dict[int, int] = {}  # by party
+        self.noise: dict[int, list[int]] = {}  # by party, a place for each draw
+        self.shared_by: dict[int, set[int]] = {}  # masks: who knows them
+        self._places: dict[bytes, int] = {}
+        self._pairs: dict[bytes, tuple[int, int]] = {}
+
+    def _new(self) -> int:
+        place, self.used = self.used, self.used + 1
+        assert self.used <= PLACES, "more symbols than places: shorten the schedule"
+        return place
+
+    def unit(self, place: int) -> Mask:
+        vector = np.zeros(PLACES, dtype=word_type(self.word))
+        vector[place] = 1
+        return vector
+
+    def statistic(self, party: int) -> IntArray:
+        """The same in every session, plan and process: the party's data are what they are."""
+        if party not in self.statistics:
+            self.statistics[party] = self._new()
+        vector = np.zeros(PLACES, dtype=np.int64)
+        vector[self.statistics[party]] = 1
+        return vector
+
+    def draw_vector(self, contribution: Contribution) -> Mask:
+        """In place of `session.draw_vector`: fresh noise, which is a new symbol."""
+        place = self._new()
+        self.noise.setdefault(contribution.index, []).append(place)
+        return to_words(contribution.encoded, self.word) + self.unit(place)
+
+    def draw_mask(self, owner: int, other: int) -> bytes:
+        """A pad or a self-mask in statistical mode, otherwise the seed of a self-mask."""
+        place = self._new()
+        self.shared_by[place] = {owner, other}
+        if self.statistical:
+            return self.unit(place).tobytes()
+        seed = hashlib.sha256(b"seed" + place.to_bytes(4, "big")).digest()
+        self._places[seed] = place
+        return seed
+
+    def mask_key(self, *keys: Any, **pair: Any) -> bytes:
+        key = mask_key(*keys, **pair)
+        self._pairs[key] = (pair["low"], pair["high"])
+        return key
+
+    def expand(self, key: bytes, length: int, word: int) -> Mask:
+        assert (length, word) == (PLACES, self.word)
+        if key not in self._places:
+            self._places[key] = self._new()
+            self.shared_by[self._places[key]] = set(self._pairs[key])
+        return self.unit(self._places[key])
+
+    def words_of_mask(self, content: bytes) -> Mask:
+        """What a revealed self-mask is."""
+        if self.statistical:
+            return np.frombuffer(content, dtype=word_type(self.word))
+        return self.unit(self._places[content])
+
+    def signed(self, words: Mask) -> list[int]:
+        half = 1 << (self.word - 1)
+        return [(int(value) + half) % (2 * half) - half for value in words]
+
+    def in_use(self) -> Any:
+        """Let the parties work with these symbols."""
+        return _patched(self)
+
+
+@contextmanager
+def _patched(symbols: Symbols) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attempt_module, "mask_key", symbols.mask_key)
+        patch.setattr(attempt_module, "expand", symbols.expand)
+        patch.setattr(session_module, "draw_vector", symbols.draw_vector)
+        yield
+
+
+class SymbolSecrets(LedgerSecrets):
+    """Secrets in the real ledger; pads and self-masks are symbols, and keys can be found again by the simulation."""
+
+    def __init__(self, *arguments: Any, symbols: Symbols, index: int) -> None:
+        super().__init__(*arguments)
+        self._symbols, self._index = symbols, index
+
+    def pad(self, attempt: int, other: int, size: int) -> bytes:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(secrets_module.os, "urandom", lambda _: self._symbols.draw_mask(self._index, other))
+            stored = super().pad(attempt, other, size)
+        assert len(stored) == size
+        return stored
+
+
+def computable(rows: Sequence[Sequence[int]], unknown: Iterable[int], wanted: Sequence[int]) -> list[list[int]]:
+    """A reduced basis of what can be computed of the wanted places when the unknown ones are eliminated."""
+    hidden = [place for place in unknown if any(row[place] for row in rows)]
+    columns = [*hidden, *wanted]
+    table = [[row[place] % PRIME for place in columns] for row in rows]
+    start = 0
+    for column in range(len(columns)):
+        pivot = next((place for place in range(start, len(table)) if table[place][column]), None)
+        if pivot is None:
+            continue
+        table[start], table[pivot] = table[pivot], table[start]
+        inverse = pow(table[start][column], -1, PRIME)
+        table[start] = [value * inverse % PRIME for value in table[start]]
+        for place, row in enumerate(table):
+            if place != start and row[column]:
+                factor = row[column]
+                table[place] = [(left - factor * right) % PRIME for left, right in zip(row, table[start], strict=True)]
+        start += 1
+    return [row[len(hidden) :] for row in table if not any(row[: len(hidden)]) and any(row)]

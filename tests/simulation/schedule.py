@@ -111,16 +111,19 @@ def _apply(world: World, operation: Operation) -> None:
     if name in ("keys", "group", "open") and shape.corrupt:
         attempt = 1 + (number // 5) % 3
         if name == "keys":
-            world.say_keys(
-                shape.corrupt[number % len(shape.corrupt)], attempt, (number // 31) % 2, (number // 97) % PLANS
-            )
+            sender, plan = shape.corrupt[number % len(shape.corrupt)], (number // 97) % PLANS
+            world.say_keys(sender, attempt, (number // 31) % 2, plan)
         elif name == "group":
-            bits = number // 64
-            world.say_group(
-                attempt, frozenset({world.terms[0].lead, *(i for i in range(shape.count) if bits >> i & 1)})
-            )
+            world.say_group(attempt, _members(world, number // 64))
         else:
             world.say_open(attempt)
+            _run(world, world.processes)
+        return
+    if name == "campaign":
+        _campaign(world, number)
+        return
+    if name == "run":
+        _run(world, world.processes)
         return
     if not world.processes:
         return

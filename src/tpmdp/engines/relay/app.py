@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -27,7 +26,7 @@ from tpmdp._version import __version__
 from tpmdp.engines.relay import wire
 from tpmdp.engines.relay.admission import Admission
 from tpmdp.engines.relay.database import StoreError
-from tpmdp.engines.relay.journal import Journal
+from tpmdp.engines.relay.journal import Journal, write_stderr
 from tpmdp.engines.relay.limits import MemoryQuota, RelaySettings
 from tpmdp.engines.relay.requests import (
     ClientGoneError,
@@ -93,7 +92,7 @@ class Relay:
         self.waiters = Waiters()
         self._admission = Admission(store, settings)
         self._patience_s = settings.body_timeout_s
-        self.journal = Journal(sys.stderr if settings.log else None)
+        self.journal = Journal(write_stderr if settings.log else None)
         self.connections: Callable[[], int] = lambda: 0  # set by the server
         self._uploads = Uploads(settings, store.path.parent)
         self._incoming = MemoryQuota(settings.memory_max)

@@ -6,15 +6,16 @@ Lines name kinds, sizes, positions and the first digits of public hashes. They h
 from __future__ import annotations
 
 import json
+import os
 import queue
 import re
 import sys
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
 from tpmdp._version import __version__
 from tpmdp.engines.relay.limits import Buckets
@@ -31,26 +32,26 @@ _ANSWERS: Final = (Kind.RESULT, Kind.RECEIPT)
 
 
 class Journal:
-    """Counts events, and writes them from a thread of its own: a pipe that nobody reads must not stop the relay.
+    """Counts events, and writes lines from a thread of its own: a pipe that nobody reads must not stop the relay.
 
-    >>> import io
-    >>> journal = Journal(io.StringIO())
+    >>> lines: list[str] = []
+    >>> journal = Journal(lines.append)
     >>> journal.refusal(401, "authorization = tpmdp 3:ab... proves no party", address="192.0.2.1")
     >>> journal.close()
-    >>> journal.refusals
-    Counter({401: 1})
+    >>> journal.refusals, json.loads(lines[0])["field"]
+    (Counter({401: 1}), 'authorization')
     """
 
-    def __init__(self, stream: TextIO | None = None) -> None:
+    def __init__(self, write: Callable[[str], object] | None = None) -> None:
         self.messages: Counter[str] = Counter()
         self.refusals: Counter[int] = Counter()
         self.bytes = self.sessions = self.completed = self.dropped = 0
         self._completed: dict[tuple[int, bytes], None] = {}
         self._rates = Buckets(_REFUSALS_RATE, _REFUSALS_BURST)
-        self._stream = stream
+        self._write = write
         self._lines: queue.Queue[str | None] = queue.Queue(_WAITING_MAX)
-        self._thread = threading.Thread(target=self._write, name="relay-journal", daemon=True)
-        if stream is not None:
+        self._thread = threading.Thread(target=self._write_lines, name="relay-journal", daemon=True)
+        if write is not None:
             self._thread.start()
 
     def close(self) -> None:
@@ -73,7 +74,7 @@ class Journal:
             self.messages[kind.name.lower()] += 1
             self.bytes += len(item.data)
             where = {"session": session.name.hex()[:_DIGITS], "plan": item.plan.hex()[:_DIGITS]}
-            if self._stream is not None:
+            if self._write is not None:
                 to = "everyone" if item.recipient == EVERYONE else item.recipient
                 place = {"attempt": item.attempt, "from": item.sender, "to": to, "bytes": len(item.data)}
                 self._line("message", where | {"kind": kind.name.lower()} | place)
@@ -87,8 +88,8 @@ class Journal:
     def refusal(self, status: int, error: object, address: str) -> None:
         """A request or a connection was refused. Of the error only the name of its field is written."""
         self.refusals[status] += 1
-        if self._stream is None or self._rates.take(address) > 0:
-            self.dropped += self._stream is not None
+        if self._write is None or self._rates.take(address) > 0:
+            self.dropped += self._write is not None
             return
         field = str(error).partition(" = ")[0]
         what = field if _FIELD.fullmatch(field) else "request"
@@ -127,7 +128,7 @@ class Journal:
     # Lines -----------------------------------------------------------------------------------------------------------
 
     def _line(self, event: str, fields: Mapping[str, Any]) -> None:
-        if self._stream is None:
+        if self._write is None:
             return
         time = datetime.now(UTC).isoformat(timespec="milliseconds")
         try:
@@ -135,9 +136,15 @@ class Journal:
         except queue.Full:
             self.dropped += 1
 
-    def _write(self) -> None:
-        stream = self._stream or sys.stderr
+    def _write_lines(self) -> None:
         while (line := self._lines.get()) is not None:
-            with suppress(OSError, ValueError):
-                stream.write(line + "\n")
-                stream.flush()
+            if self._write is not None:
+                with suppress(OSError, ValueError):
+                    self._write(line + "\n")
+
+
+def write_stderr(text: str) -> None:
+    """Write to standard error past its buffer: where nobody reads, the process must still be able to end."""
+    left = text.encode()
+    while left:
+        left = left[os.write(sys.stderr.fileno(), left) :]

@@ -18,7 +18,14 @@ from tpmdp.engines.relay import wire
 from tpmdp.engines.relay.database import RelayFullError
 from tpmdp.engines.relay.limits import RelaySettings
 from tpmdp.engines.relay.requests import check_messages
-from tpmdp.engines.relay.session_rows import PLANS_MAX, CheckedMessage, SlotTakenError, StoredSession, slots_of
+from tpmdp.engines.relay.session_rows import (
+    PLANS_MAX,
+    CheckedMessage,
+    PlansSpentError,
+    SlotTakenError,
+    StoredSession,
+    slots_of,
+)
 from tpmdp.engines.relay.store import RelayStore
 from tpmdp.errors import FileError
 from tpmdp.protocol.messages import EVERYONE, Kind, Message, decode, encode
@@ -154,7 +161,7 @@ def test_plan_hashes_of_a_sender_are_capped(tmp_path: Path) -> None:
         for plan in range(PLANS_MAX):
             await store.add(session, [message(plan=plan)])
         for attempt in (0, 1):
-            with pytest.raises(RelayFullError, match=f"party = 0 has used {PLANS_MAX} plan hashes"):
+            with pytest.raises(PlansSpentError, match=f"party = 0 has used {PLANS_MAX} plan hashes"):
                 await store.add(session, [message(plan=PLANS_MAX, attempt=attempt)])
         await store.add(session, [message(plan=0, attempt=1)])  # a known one goes on
         await store.add(session, [message(plan=PLANS_MAX, sender=2)])  # and another sender has its own

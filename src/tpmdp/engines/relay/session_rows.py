@@ -36,6 +36,12 @@ class SlotTakenError(StoreError):
     status = 409
 
 
+class PlansSpentError(StoreError):
+    """The sender has used too many plan hashes in this session."""
+
+    status = 403  # trying again does not help
+
+
 @dataclass(frozen=True)
 class StoredSession:
     """A session and its public keys."""

@@ -19,6 +19,7 @@ from tpmdp.engines.relay.session_rows import (
     PLANS_MAX,
     Batch,
     CheckedMessage,
+    PlansSpentError,
     SessionGoneError,
     SlotTakenError,
     StoredSession,
@@ -194,7 +195,7 @@ class RelayStore:
             raise RelayFullError(f"party = {party} {rule}: send each message of an attempt once")
         if len({plan for plan, _ in before.keys() | used.keys()}) > PLANS_MAX:
             rule = f"has used {PLANS_MAX} plan hashes, all a party has in one session"
-            raise RelayFullError(
+            raise PlansSpentError(
                 f"party = {party} {rule}: compare the study files, and begin a session of a new number"
             )
         total = sum(size for *_, size in known) + sum(size for _, size in used.values())

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator, Hashable, Iterator
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -129,7 +129,7 @@ class Uploads:
             raise RefusedError(413, too_long)
         part, more = await _next_part(request, self._settings.body_timeout_s, 0)
         with self._counted(address, party, more):
-            pace = _Pace(self._settings.body_timeout_s)
+            pace = Pace(self._settings.body_timeout_s, asyncio.get_running_loop().time)
             while True:
                 self._count_bytes(len(part), body, address)
                 if body.size + len(part) > limit:
@@ -178,13 +178,23 @@ class Uploads:
                     del self._counts[key]
 
 
-class _Pace:
-    """The time that is left for the next bytes: each `window_s` must bring `RATE_MIN` bytes per second."""
+class Pace:
+    """The time that is left for the next bytes: each `window_s` must bring `RATE_MIN` bytes per second.
 
-    def __init__(self, window_s: float) -> None:
-        self._window_s = window_s
-        self.now = asyncio.get_running_loop().time
-        self._end = self.now() + window_s
+    >>> now = [0.0]
+    >>> pace = Pace(10.0, lambda: now[0])
+    >>> now[0] = 8.0
+    >>> pace.arrived(RATE_MIN, own_s=0.0)  # a tenth of what is needed
+    >>> pace.left_s()
+    2.0
+    >>> pace.arrived(9 * RATE_MIN, own_s=0.0)
+    >>> pace.left_s()
+    10.0
+    """
+
+    def __init__(self, window_s: float, now: Callable[[], float]) -> None:
+        self._window_s, self.now = window_s, now
+        self._end = now() + window_s
         self._came = 0
 
     def arrived(self, size: int, own_s: float) -> None:

@@ -41,6 +41,8 @@ from tpmdp.protocol.terms import Terms, session_id
 from tpmdp.spec import Spec
 
 DEADLINE_S = 900.0
+PARTIES = 12  # of the attackers' own session
+REGISTRATION = 3_195_660  # bytes of a slow registration; 21 of them are 64 MiB
 STACK = 512 << 10  # bytes of a party's thread
 
 
@@ -132,13 +134,12 @@ class Attackers:
 
     def __init__(self, url: str) -> None:
         self._port = urlsplit(url).port or 80
-        self._identity = Ed25519PrivateKey.generate()
-        self._reader = Ed25519PrivateKey.generate()
-        self._roster = tuple(key.public_key().public_bytes_raw() for key in (self._identity, self._reader))
+        self._identities = [Ed25519PrivateKey.generate() for _ in range(PARTIES)]
+        self._roster = tuple(key.public_key().public_bytes_raw() for key in self._identities)
         self._label = secrets.token_bytes(32)
         self._session = session_id(self._label, self._roster)
         self._path = f"/v1/sessions/{self._session.hex()}"
-        self._token = self._reader_token = ""
+        self._tokens: list[str] = []
 
     async def run(self, number: int) -> None:
         """Attack until this process is ended."""
@@ -153,7 +154,10 @@ class Attackers:
             self.forged_tokens,
             self.large_uploads,
         )
-        tasks = [asyncio.create_task(self._repeat(kinds[index % len(kinds)], index)) for index in range(number)]
+        # Then enough slow senders to announce more than all the memory that a relay has for bodies.
+        order = [*kinds, *[self.slow_registration] * 21, *[self.slow_upload] * 9]
+        order += kinds * (1 + number // len(kinds))
+        tasks = [asyncio.create_task(self._repeat(attack, index)) for index, attack in enumerate(order[:number])]
         print("attacking", flush=True)
         await asyncio.gather(*tasks)
 
@@ -175,7 +179,8 @@ class Attackers:
     ) -> bytes:
         """One request and the head of its answer, whose body is read and dropped."""
         reader, writer = streams
-        fields = f"host: x\r\nauthorization: {token or self._token}\r\ncontent-length: {len(body)}\r\n"
+        proof = f"authorization: {token}\r\n" if token else ""
+        fields = f"host: x\r\n{proof}content-length: {len(body)}\r\n"
         writer.write(f"{head} HTTP/1.1\r\n{fields}\r\n".encode() + body)
         await writer.drain()
         answer = await reader.readuntil(b"\r\n\r\n")
@@ -189,11 +194,11 @@ class Attackers:
         answer = await self._ask(streams, f"PUT {self._path}", self._label + b"".join(self._roster))
         nonce = re.search(rb"tpmdp-nonce: ([0-9a-f]+)", answer.lower())
         assert nonce is not None, answer
-        self._token, self._reader_token = (
+        self._tokens = [
             wire.make_token(key, bytes.fromhex(nonce[1].decode()), self._session, party=party)
-            for party, key in enumerate((self._identity, self._reader))
-        )
-        await self._ask(streams, f"POST {self._path}/messages", self._large(0, 16 << 20))
+            for party, key in enumerate(self._identities)
+        ]
+        await self._ask(streams, f"POST {self._path}/messages", self._large(0, 16 << 20), self._tokens[0])
         streams[1].close()
 
     def _large(self, attempt: int, size: int) -> bytes:
@@ -206,7 +211,7 @@ class Attackers:
             plan_hash=bytes(32),
             body=bytes(size),
         )
-        return wire.frame(encode(message, self._identity))
+        return wire.frame(encode(message, self._identities[0]))
 
     async def _trickle(self, streams: tuple[asyncio.StreamReader, asyncio.StreamWriter], begin: bytes) -> None:
         """Send a byte now and then, until the relay hangs up."""
@@ -224,18 +229,19 @@ class Attackers:
         await self._trickle(await self._connect(index), b"GET /health HTTP/1.1\r\nx: ")
 
     async def slow_registration(self, index: int) -> None:
-        head = f"PUT {self._path} HTTP/1.1\r\nhost: x\r\ncontent-length: 3200032\r\n\r\n"
+        head = f"PUT {self._path} HTTP/1.1\r\nhost: x\r\ncontent-length: {REGISTRATION}\r\n\r\n"
         await self._trickle(await self._connect(index), head.encode())
 
     async def slow_upload(self, index: int) -> None:
-        head = f"POST {self._path}/messages HTTP/1.1\r\nhost: x\r\nauthorization: {self._token}\r\n"
+        token = self._tokens[index % PARTIES]
+        head = f"POST {self._path}/messages HTTP/1.1\r\nhost: x\r\nauthorization: {token}\r\n"
         await self._trickle(
-            await self._connect(index), (head + "content-length: 67000000\r\n\r\n").encode() + bytes(1 << 20)
+            await self._connect(index), (head + "content-length: 67108864\r\n\r\n").encode() + bytes(1 << 20)
         )
 
     async def stalled_reader(self, index: int) -> None:
         reader, writer = await self._connect(index)
-        head = f"GET {self._path}/messages?after=4:0 HTTP/1.1\r\nhost: x\r\nauthorization: {self._reader_token}\r\n\r\n"
+        head = f"GET {self._path}/messages?after=4:0 HTTP/1.1\r\nhost: x\r\nauthorization: {self._tokens[1]}\r\n\r\n"
         writer.write(head.encode())
         await reader.readexactly(1)
         await asyncio.sleep(60.0)
@@ -263,7 +269,7 @@ class Attackers:
         """The same message again and again: it is stored once, and read and checked each time."""
         streams, body = await self._connect(index), self._large(1, 1 << 20)
         while True:
-            await self._ask(streams, f"POST {self._path}/messages", body)
+            await self._ask(streams, f"POST {self._path}/messages", body, self._tokens[0])
 
 
 @contextmanager

@@ -7,7 +7,6 @@ import re
 import signal
 import socket
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
@@ -361,14 +360,8 @@ def test_a_log_that_nobody_reads_stops_nobody(tmp_path: Path) -> None:
 def test_refusals_of_one_address_do_not_fill_the_log() -> None:
     lines: list[str] = []
     journal = Journal(lines.append)
-    threads = [
-        threading.Thread(target=lambda: [journal.refusal(401, "token = x", address="a") for _ in range(5000)])
-        for _ in range(2)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(HANG_S)
+    for _ in range(10_000):
+        journal.refusal(401, "token = x", address="a")
     journal.refusal(401, "token = x", address="b")
     journal.close()
     addresses = [json.loads(line)["address"] for line in lines]

@@ -297,7 +297,7 @@ def test_bad_messages_are_refused_and_nothing_is_stored(relay: Running) -> None:
         "no message": (study.send(0, b""), 400, "no message"),
         "numbered": (study.send(0, wire.frame(good, 5)), 400, "frame number"),
         "one bad of two": (study.post(0, good, study.message(0, 2, signer=2)), 403, "signature"),
-        "too many": (study.post(0, *[good] * 11), 413, "more than 10"),
+        "too many": (study.post(0, *[good] * 14), 413, "more than 13"),
     }
     for name, (answer, status, word) in cases.items():
         assert word in error(answer, status), name
@@ -511,8 +511,8 @@ def test_caps_of_a_party_of_the_store_and_of_sessions(start: Callable[..., Runni
 def test_the_number_of_slots_is_capped(relay: Running) -> None:
     study = open_study(relay, 2)
     messages = [study.message(0, recipient, b"", kind) for kind in Kind for recipient in (0, 1, EVERYONE)]
-    assert study.post(0, *messages[:8]).json() == {"stored": 8, "known": 0}
-    assert "slots" in error(study.post(0, messages[8]), 507)
+    assert study.post(0, *messages[:9]).json() == {"stored": 9, "known": 0}
+    assert "slots" in error(study.post(0, messages[9]), 507)
     assert study.post(0, study.message(0, 1, attempt=2)).status_code == 200
 
 
@@ -687,15 +687,20 @@ def test_start_up_errors_are_one_line(tmp_path: Path, relay: Running) -> None:
 # The store, where a process of its own shows too little --------------------------------------------------------------
 
 
+def stored(attempt: int, data: bytes) -> CheckedMessage:
+    """A submission of party 0 to party 1."""
+    return CheckedMessage(4, attempt, 0, recipient=1, plan=bytes(32), digest=os.urandom(32), data=data)
+
+
 def test_a_full_or_locked_disk_refuses_and_keeps_what_there_was(tmp_path: Path) -> None:
     async def act() -> None:
         store = RelayStore(tmp_path / "relay.sqlite", RelaySettings())
         await store.open_session(bytes(32), os.urandom(64))
         session = await store.session(bytes(32))
-        items = [CheckedMessage(4, attempt, 0, 1, os.urandom(32), os.urandom(300_000)) for attempt in range(4)]
+        items = [stored(attempt, os.urandom(300_000)) for attempt in range(4)]
         await store.add(session, items[:1])
         store._database._writer.execute("PRAGMA max_page_count = 60")
-        small = CheckedMessage(4, 9, 0, 1, bytes(32), b"small")
+        small = stored(9, b"small")
         outcomes = await asyncio.gather(
             store.add(session, items[1:]), store.add(session, [small]), return_exceptions=True
         )
@@ -705,7 +710,7 @@ def test_a_full_or_locked_disk_refuses_and_keeps_what_there_was(tmp_path: Path) 
         other = sqlite3.connect(store.path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreError, match="locked"):
-            await store.add(session, [CheckedMessage(4, 8, 0, 1, bytes(32), b"small")])
+            await store.add(session, [stored(8, b"small")])
         other.close()
         picked = await store.pick(session, 1, {4: 0})
         assert len(picked.numbers) == 2
@@ -724,9 +729,9 @@ def test_old_sessions_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         for name in names:
             await store.open_session(name, os.urandom(64))
         old, used = await store.session(names[0]), await store.session(names[1])
-        await store.add(old, [CheckedMessage(4, 1, 0, 1, bytes(32), bytes(1000))])
+        await store.add(old, [stored(1, bytes(1000))])
         clock[0] += 20 * 86_400
-        await store.add(used, [CheckedMessage(4, 1, 0, 1, bytes(32), bytes(1000))])
+        await store.add(used, [stored(1, bytes(1000))])
         assert await store.sweep(30 * 86_400) == 1  # the one nobody wrote to
         clock[0] += 20 * 86_400
         before = store._database.stored_bytes
@@ -736,7 +741,7 @@ def test_old_sessions_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             with pytest.raises(StoreError, match="not known"):
                 await store.session(name)
         with pytest.raises(StoreError, match="expired"):
-            await store.add(old, [CheckedMessage(4, 1, 0, 1, bytes(32), bytes(1000))])
+            await store.add(old, [stored(1, bytes(1000))])
         assert (await store.pick(used, 1, {4: 0})).size == 1000
         store.close()
 
@@ -754,7 +759,7 @@ def test_sessions_nobody_wrote_to_make_room_for_others(tmp_path: Path, monkeypat
         for name in names[:3]:
             await store.open_session(name, os.urandom(64))
         used = await store.session(names[0])
-        await store.add(used, [CheckedMessage(4, 1, 0, 1, bytes(32), bytes(1000))])
+        await store.add(used, [stored(1, bytes(1000))])
         with pytest.raises(RelayFullError, match="all this relay holds"):
             await store.open_session(names[3], os.urandom(64))
         clock[0] += 61

@@ -11,6 +11,7 @@ import click
 from tpmdp.cli.options import is_supervised, supervised
 from tpmdp.errors import InputError
 
+_LOG_HELP: Final = "json: a line on standard error for every message, refusal and completed session."
 _FILE: Final = click.Path(path_type=Path, readable=False)  # our reader gives better errors
 
 
@@ -24,6 +25,11 @@ _FILE: Final = click.Path(path_type=Path, readable=False)  # our reader gives be
 @click.option("--message-max", type=int, help="Bytes of the longest message. Default: 64 MiB.")
 @click.option("--study", "studies", multiple=True, type=_FILE, help="Serve only this study; may be given repeatedly.")
 @click.option("--rate", type=float, help="Requests per second of one party, in the long run. Default: 100.")
+@click.option(
+    "--forwarded-by", multiple=True, metavar="ADDRESS", help="Trust X-Forwarded-For of this proxy; repeatable."
+)
+@click.option("--log", type=click.Choice(["quiet", "json"]), default="quiet", show_default=True, help=_LOG_HELP)
+@click.option("--public-metrics", is_flag=True, help="Serve /metrics to other machines, too.")
 @click.option("--open", "is_open", is_flag=True, help="Serve every study, although others can connect.")
 @supervised
 def relay(
@@ -36,6 +42,9 @@ def relay(
     message_max: int | None,
     studies: tuple[Path, ...],
     rate: float | None,
+    forwarded_by: tuple[str, ...],
+    log: str,
+    public_metrics: bool,
     is_open: bool,
 ) -> None:
     """Run a relay: a mailbox between the parties of a study that nobody needs to trust.
@@ -47,11 +56,16 @@ def relay(
     """
     check_exposure(host, certificate is not None or private_key is not None, plain_http)
     check_open(host, bool(studies), is_open)
-    from tpmdp.engines.relay.limits import RelaySettings
+    from tpmdp.engines.relay.limits import RelaySettings, parsed_address
     from tpmdp.engines.relay.server import serve
     from tpmdp.study.model import Study
 
-    limits: dict[str, Any] = {}
+    limits: dict[str, Any] = {"log": log == "json", "public_metrics": public_metrics}
+    for address in forwarded_by:
+        if parsed_address(address) is None:
+            remedy = "name the address the proxy connects from"
+            raise InputError("--forwarded-by", address, "must be an address such as 192.0.2.1", remedy)
+    limits["forwarded_by"] = frozenset(forwarded_by)
     if studies:
         limits["sessions"] = frozenset(Study.read(path).session_id for path in studies)
     if message_max is not None:

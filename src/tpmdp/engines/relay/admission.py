@@ -9,7 +9,7 @@ from typing import Final
 from starlette.requests import Request
 
 from tpmdp.engines.relay import wire
-from tpmdp.engines.relay.limits import Buckets, RelaySettings, address_key
+from tpmdp.engines.relay.limits import Buckets, RelaySettings, address_key, client_address
 from tpmdp.engines.relay.requests import RefusedError
 from tpmdp.engines.relay.responses import too_many_error
 from tpmdp.engines.relay.session_rows import SessionGoneError, StoredSession
@@ -81,17 +81,25 @@ class Admission:
 
     def charge_address(self, request: Request) -> None:
         """Count a request without a valid token."""
-        self._refuse_if(self._addresses.take(_address(request)))
+        self._refuse_if(self._addresses.take(self.address(request)))
+
+    def address(self, request: Request) -> str:
+        """The key of the address that a request comes from."""
+        peer = "" if request.client is None else request.client.host
+        headers = request.headers.getlist("x-forwarded-for")
+        return address_key(client_address(peer, headers[-1] if headers else "", self._settings.forwarded_by))
+
+    @staticmethod
+    def is_local(request: Request) -> bool:
+        """Whether a request comes from this machine, and from no proxy on it."""
+        forwarded = any(name in request.headers for name in ("x-forwarded-for", "forwarded", "via"))
+        return request.client is not None and wire.is_loopback(request.client.host) and not forwarded
 
     def _check_address(self, request: Request) -> None:
         """Refuse an address that used up its requests without a token, before they cost anything."""
-        self._refuse_if(self._addresses.peek(_address(request)))
+        self._refuse_if(self._addresses.peek(self.address(request)))
 
     @staticmethod
     def _refuse_if(wait_s: float) -> None:
         if wait_s > 0:
             raise too_many_error("without a valid token from your address", wait_s)
-
-
-def _address(request: Request) -> str:
-    return "" if request.client is None else address_key(request.client.host)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
@@ -26,19 +26,19 @@ from tpmdp._version import __version__
 from tpmdp.engines.relay import wire
 from tpmdp.engines.relay.admission import Admission
 from tpmdp.engines.relay.database import StoreError
+from tpmdp.engines.relay.journal import Journal, write_stderr
 from tpmdp.engines.relay.limits import MemoryQuota, RelaySettings
 from tpmdp.engines.relay.requests import (
     ClientGoneError,
     RefusedError,
-    body_size,
     check_messages,
     check_session,
     parse_query,
-    read_body,
 )
-from tpmdp.engines.relay.responses import FramesAnswer, busy_error, error_answer, frames_within, json_answer
+from tpmdp.engines.relay.responses import FramesAnswer, busy_error, error_answer, json_answer
 from tpmdp.engines.relay.session_rows import CheckedMessage, StoredSession
 from tpmdp.engines.relay.store import RelayStore
+from tpmdp.engines.relay.uploads import Body, Uploads
 from tpmdp.engines.relay.waiters import Waiters
 from tpmdp.errors import InputError
 from tpmdp.protocol.messages import HASH_BYTES, OVERHEAD, PARTIES_MAX
@@ -69,7 +69,9 @@ def create_app(store_path: Path, settings: RelaySettings) -> Starlette:
         relay.close()
 
     routes = [
+        Route("/health", relay.health, methods=["GET"]),
         Route("/v1/health", relay.health, methods=["GET"]),
+        Route("/metrics", relay.metrics, methods=["GET"]),
         Route("/v1/sessions/{session}", relay.put_session, methods=["PUT"]),
         Route("/v1/sessions/{session}/messages", relay.messages, methods=["GET", "POST"]),
     ]
@@ -90,14 +92,19 @@ class Relay:
         self.waiters = Waiters()
         self._admission = Admission(store, settings)
         self._patience_s = settings.body_timeout_s
-        self._incoming, self._outgoing = MemoryQuota(settings.memory_max), MemoryQuota(settings.memory_max)
+        self.journal = Journal(write_stderr if settings.log else None)
+        self.connections: Callable[[], int] = lambda: 0  # set by the server
+        self._uploads = Uploads(settings, store.path.parent)
+        self._incoming = MemoryQuota(settings.memory_max)
         self._strangers = MemoryQuota(_STRANGERS_MAX)  # their own: a stranger without a token must not hinder a party
         self._workers = ThreadPoolExecutor(2, "relay-check")
 
     def close(self) -> None:
-        """End threads and close the store."""
+        """End threads and close the store. May be called twice."""
         self._workers.shutdown()
+        self._uploads.close()
         self.store.close()
+        self.journal.close()
 
     async def sweep(self) -> None:
         """Delete old sessions now and hourly."""
@@ -111,18 +118,39 @@ class Relay:
     # Endpoints -------------------------------------------------------------------------------------------------------
 
     async def health(self, request: Request) -> Response:
-        """Say what this server is, and give the nonce."""
+        """Say what this server is, that its store can be read, and the nonce. A store that fails is a StoreError."""
         self._admission.charge_address(request)
-        return json_answer(200, {"service": "tpmdp relay", "version": __version__}, self._admission.nonce_header)
+        await self.store.check()
+        content = {"service": "tpmdp relay", "version": __version__, "status": "ok"}
+        return json_answer(200, content, self._admission.nonce_header)
+
+    async def metrics(self, request: Request) -> Response:
+        """Numbers for Prometheus, for programs on this machine unless the operator gives them to all."""
+        self._admission.charge_address(request)
+        if not self.settings.public_metrics and not self._admission.is_local(request):
+            raise RefusedError(403, InputError("metrics", "(asked)", "are for the relay's own machine", "ask there"))
+        gauges = {
+            "connections": self.connections(),
+            "uploads": self._uploads.incomplete,
+            "upload_bytes": self._uploads.bytes,
+            "waiting": self.waiters.count,
+            "stored_bytes": self.store.stored_bytes,
+        }
+        return Response(self.journal.metrics(gauges), media_type="text/plain; version=0.0.4")
 
     async def put_session(self, request: Request) -> Response:
         """Register a session."""
         self._admission.charge_address(request)
         name = self._admission.session_name(request)
         limit = HASH_BYTES * (1 + PARTIES_MAX)
+        address = self._admission.address(request)
         try:
-            async with self._strangers.hold(body_size(request, limit), self._patience_s):
-                body = await read_body(request, limit, self._patience_s)
+            # Memory is granted to whole bodies: a slow sender has none, and those that have it need no client.
+            async with (
+                self._uploads.body(request, limit, address) as upload,
+                self._strangers.hold(upload.size, self._patience_s),
+            ):
+                body = await self._read(upload)
                 if len(body) > _INLINE:
                     await asyncio.get_running_loop().run_in_executor(self._workers, partial(check_session, name, body))
                 else:
@@ -132,6 +160,8 @@ class Relay:
             raise RefusedError(400, error) from None
         except TimeoutError:
             raise busy_error() from None
+        if new:
+            self.journal.opened()
         return json_answer(201 if new else 200, {"new": new}, self._admission.nonce_header)
 
     async def messages(self, request: Request) -> Response:
@@ -143,18 +173,27 @@ class Relay:
         return await self._get(request, session, party)
 
     async def _post(self, request: Request, session: StoredSession, party: int) -> Response:
-        limit = self.settings.body_max
+        limit, address = self.settings.body_max, self._admission.address(request)
         try:
-            # Memory is granted before it is used: many large bodies wait for each other instead of filling it.
-            async with self._incoming.hold(body_size(request, limit), self._patience_s):
-                body = await read_body(request, limit, self._patience_s)
+            # Many large bodies wait for each other instead of filling the memory.
+            async with (
+                self._uploads.body(request, limit, address, party=(session.id, party)) as upload,
+                self._incoming.hold(upload.size, self._patience_s),
+            ):
+                body = await self._read(upload)
                 items = await self._checked(body, session, party)
                 del body
                 new = await self.store.add(session, items)
         except TimeoutError:
             raise busy_error() from None
         self.waiters.wake(session.id, new)
+        self.journal.arrivals(session, new)
         return json_answer(200, {"stored": len(new), "known": len(items) - len(new)})
+
+    async def _read(self, upload: Body) -> bytes:
+        if not upload.in_file:
+            return upload.read()
+        return await asyncio.get_running_loop().run_in_executor(self._workers, upload.read)
 
     async def _checked(self, body: bytes, session: StoredSession, party: int) -> list[CheckedMessage]:
         check = partial(check_messages, body, session, party=party, message_max=self.settings.message_max)
@@ -179,15 +218,18 @@ class Relay:
                     break
                 await _first(waiter.need(least - count), request.receive, left)
         if batch.body is not None:
-            return FramesAnswer(batch.body)
-        try:
-            hold = self._outgoing.hold(min(batch.size, self.settings.memory_max), self._patience_s)
-            return await frames_within(hold, lambda: self.store.load(batch.numbers))
-        except TimeoutError:
-            raise busy_error() from None
+            return Response(batch.body, media_type=FramesAnswer.media_type)
+        return FramesAnswer(batch.size + wire.FRAME_BYTES * len(batch.numbers), self.store.slices(batch))
 
     async def refuse(self, request: Request, error: Exception) -> Response:
-        """The answer to a request that failed."""
+        """The answer to a request that failed, which is counted."""
+        answer = self._refused(request, error)
+        if not isinstance(error, ClientGoneError):
+            text = error if isinstance(error, (RefusedError, StoreError)) else "request = "
+            self.journal.refusal(answer.status_code, text, self._admission.address(request))
+        return answer
+
+    def _refused(self, request: Request, error: Exception) -> Response:
         if isinstance(error, RefusedError):
             return error_answer(error.status, str(error), error.headers)
         if isinstance(error, StoreError):

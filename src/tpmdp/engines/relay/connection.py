@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from tpmdp.engines.relay.limits import RelaySettings
+from tpmdp.engines.relay.journal import Journal
+from tpmdp.engines.relay.limits import RelaySettings, address_key, is_proxy
 from tpmdp.errors import InputError
 
 _HEAD_MAX: Final = 16 << 10  # bytes of one request head
@@ -20,14 +23,28 @@ _DISCARD_MAX: Final = 1 << 20  # bytes of a refused body that are still taken, s
 _PIPELINE_MAX: Final = 8  # requests sent ahead on one connection
 
 
+@dataclass
+class Peers:
+    """What all connections share."""
+
+    journal: Journal
+    counts: Counter[str] = field(default_factory=Counter)  # connections by address
+
+
 class Connection(HttpToolsProtocol):
     """uvicorn's connection, which keeps to the relay's settings."""
 
     def __init__(
-        self, settings: RelaySettings, config: uvicorn.Config, server_state: Any, app_state: dict[str, Any]
+        self,
+        settings: RelaySettings,
+        config: uvicorn.Config,
+        server_state: Any,
+        app_state: dict[str, Any],
+        peers: Peers,
     ) -> None:
         super().__init__(config, server_state, app_state)
-        self._settings = settings
+        self._settings, self._peers = settings, peers
+        self._address: str | None = None  # the peer's, once it counts
         self._in_head = True
         self._head_bytes = 0  # of the fields parsed
         self._bytes = 0  # received since the request began
@@ -40,12 +57,25 @@ class Connection(HttpToolsProtocol):
         if len(self.connections) > self._settings.connections_max:
             self._refuse(503, InputError("connections", len(self.connections), "are too many", "try again soon"))
             return
+        peer = "" if self.client is None else self.client[0]
+        if not is_proxy(peer, self._settings.forwarded_by):
+            self._address = address_key(peer)
+            self._peers.counts[self._address] += 1
+            if self._peers.counts[self._address] > self._settings.address_connections_max:
+                count = self._peers.counts[self._address]
+                self._refuse(503, InputError("connections", count, "from your address are too many", "close some"))
+                return
         self._arm(self._settings.head_timeout_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
         self.resume_writing()
         super().connection_lost(exc)
+        if self._address is not None:
+            self._peers.counts[self._address] -= 1
+            if not self._peers.counts[self._address]:
+                del self._peers.counts[self._address]
+            self._address = None
 
     def data_received(self, data: bytes) -> None:
         # No endless head, no endless trailer and no endless body that was refused.
@@ -131,6 +161,7 @@ class Connection(HttpToolsProtocol):
         body = json.dumps({"error": str(error)}).encode()
         head = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(body)
         self.transport.write(STATUS_LINE[status] + head + body)
+        self._peers.journal.refusal(status, error, address_key("" if self.client is None else self.client[0]))
         self._close()
 
     def _close(self) -> None:

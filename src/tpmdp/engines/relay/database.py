@@ -23,8 +23,9 @@ from tpmdp.errors import FileError, TpmdpError
 _Result = TypeVar("_Result")
 _Job = Callable[[sqlite3.Connection], Any]
 
+ROW_BYTES: Final = 256  # roughly what a message or a session costs beside its content
 _APPLICATION: Final = 0x74706D72  # "tpmr"
-_VERSION: Final = 1
+_VERSION: Final = 2
 _READERS: Final = 2
 _JOBS_MAX: Final = 64  # in one transaction
 _SCHEMA: Final = f"""
@@ -36,15 +37,41 @@ CREATE TABLE IF NOT EXISTS sessions (
 CREATE TABLE IF NOT EXISTS rosters (session INTEGER PRIMARY KEY, keys BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS messages (
     number INTEGER PRIMARY KEY AUTOINCREMENT, session INTEGER NOT NULL, kind INTEGER NOT NULL,
-    attempt INTEGER NOT NULL, sender INTEGER NOT NULL, recipient INTEGER NOT NULL,
+    attempt INTEGER NOT NULL, sender INTEGER NOT NULL, recipient INTEGER NOT NULL, plan BLOB NOT NULL,
     size INTEGER NOT NULL, digest BLOB NOT NULL, data BLOB NOT NULL);
-CREATE UNIQUE INDEX IF NOT EXISTS slots ON messages (session, sender, attempt, kind, recipient);
+CREATE UNIQUE INDEX IF NOT EXISTS slots ON messages (session, sender, plan, attempt, kind, recipient);
 CREATE INDEX IF NOT EXISTS mail ON messages (session, kind, recipient, number, sender, size);
 CREATE TABLE IF NOT EXISTS usage (
-    session INTEGER, party INTEGER, attempt INTEGER, slots INTEGER NOT NULL, bytes INTEGER NOT NULL,
-    PRIMARY KEY (session, party, attempt)) WITHOUT ROWID;
+    session INTEGER, party INTEGER, plan BLOB, attempt INTEGER, slots INTEGER NOT NULL, bytes INTEGER NOT NULL,
+    PRIMARY KEY (session, party, plan, attempt)) WITHOUT ROWID;
 PRAGMA application_id = {_APPLICATION};
 PRAGMA user_version = {_VERSION};
+COMMIT;
+"""
+# Version 1 did not know slots by plan hash. It stands in the header of each message, after the session.
+_FROM_VERSION_1: Final = """
+BEGIN EXCLUSIVE;
+DROP INDEX slots;
+DROP INDEX mail;
+ALTER TABLE messages RENAME TO old_messages;
+ALTER TABLE usage RENAME TO old_usage;
+CREATE TABLE messages (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, session INTEGER NOT NULL, kind INTEGER NOT NULL,
+    attempt INTEGER NOT NULL, sender INTEGER NOT NULL, recipient INTEGER NOT NULL, plan BLOB NOT NULL,
+    size INTEGER NOT NULL, digest BLOB NOT NULL, data BLOB NOT NULL);
+INSERT INTO messages
+    SELECT number, session, kind, attempt, sender, recipient, substr(data, 50, 32), size, digest,
+    data FROM old_messages;
+CREATE TABLE usage (
+    session INTEGER, party INTEGER, plan BLOB, attempt INTEGER, slots INTEGER NOT NULL, bytes INTEGER NOT NULL,
+    PRIMARY KEY (session, party, plan, attempt)) WITHOUT ROWID;
+INSERT INTO usage
+    SELECT session, sender, plan, attempt, COUNT(*), SUM(size + 256) FROM messages GROUP BY 1, 2, 3, 4;
+DELETE FROM sqlite_sequence WHERE name = 'messages';
+UPDATE sqlite_sequence SET name = 'messages' WHERE name = 'old_messages';  -- numbers are never used twice
+DROP TABLE old_messages;
+DROP TABLE old_usage;
+PRAGMA user_version = 2;
 COMMIT;
 """
 
@@ -213,8 +240,11 @@ def _opened(path: Path) -> sqlite3.Connection:
             empty = connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0] == 0
             if application != _APPLICATION and not empty:
                 raise FileError(path, "is the database of another program", "name another file")
-            if version != _VERSION and not empty:
-                raise FileError(path, f"is a relay store of version {version}", f"this relay reads version {_VERSION}")
+            if version == 1 and not empty:
+                connection.executescript(_FROM_VERSION_1)
+            elif version != _VERSION and not empty:
+                problem = f"is a relay store of version {version}, and this relay reads versions 1 and {_VERSION}"
+                raise FileError(path, problem, "name another file, or use the tpmdp that wrote it")
         connection.executescript(_SCHEMA)
         path.chmod(0o600)
         with suppress(OSError):  # the name of a new file must survive a power loss too; not all systems can

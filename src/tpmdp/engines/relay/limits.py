@@ -16,6 +16,7 @@ from tpmdp.protocol.messages import MESSAGE_MAX, OVERHEAD
 
 BODY_SLACK: Final = 64 << 10  # bytes of frames and small messages beside one message of the greatest size
 _KEYS_MAX: Final = 65_536
+_NO_NUMBERS: Final = ("sessions", "forwarded_by", "log", "public_metrics")
 
 
 @dataclass(frozen=True)
@@ -38,16 +39,24 @@ class RelaySettings:
     party_bytes_max: int = 2 << 30  # what one party may store in one session
     store_bytes_max: int = 16 << 30  # what all sessions may store
     sessions_max: int = 100_000
-    memory_max: int = 512 << 20  # bytes of messages in memory at once, the same again for answers
+    memory_max: int = 512 << 20  # bytes of whole bodies in memory at once, while they are checked and stored
+    uploads_bytes_max: int = 4 << 30  # bytes of bodies that are still arriving, on the disk; one address: half of it
+    party_uploads_max: int = 4  # bodies of one party in one session that are still arriving
+    address_uploads_max: int = 256  # the same for one address
     connections_max: int = 2048
+    address_connections_max: int = 1024  # of one address, unless it is a trusted proxy
     keep_days: float = 30.0  # a session is deleted when nothing was written to it for this long
     head_timeout_s: float = 10.0  # for a whole request head; three times as long for each pause in a body
     sessions: frozenset[bytes] | None = None  # when given, the relay serves only these
+    forwarded_by: frozenset[str] = frozenset()  # addresses of proxies whose X-Forwarded-For is believed
+    log: bool = False  # a line of JSON on standard error for every message, refusal and completed session
+    public_metrics: bool = False  # /metrics for other machines, too
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "forwarded_by", frozenset(map(_proxy, self.forwarded_by)))
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name != "sessions" and not (isinstance(value, (int, float)) and 0 < value < math.inf):
+            if field.name not in _NO_NUMBERS and not (isinstance(value, (int, float)) and 0 < value < math.inf):
                 raise InputError(field.name, value, "must be a positive number", "raise it")
         if not OVERHEAD < self.message_max <= MESSAGE_MAX:
             rule = f"must be more than {OVERHEAD} and at most {MESSAGE_MAX} bytes"
@@ -56,6 +65,9 @@ class RelaySettings:
             raise InputError("burst", min(self.party_burst, self.address_burst), "must be at least 1", "raise it")
         if self.memory_max < self.body_max:
             raise InputError("memory_max", self.memory_max, f"must be at least {self.body_max} bytes", "raise it")
+        if self.uploads_bytes_max < self.body_max:
+            rule = f"must be at least {self.body_max} bytes"
+            raise InputError("uploads_bytes_max", self.uploads_bytes_max, rule, "raise it")
 
     @property
     def body_max(self) -> int:
@@ -138,13 +150,60 @@ class MemoryQuota:
 def address_key(host: str) -> str:
     """The key of a client's address: for IPv6 its /64, since one client may have all of that.
 
-    >>> address_key("127.0.0.1"), address_key("2001:db8::1:2"), address_key("")
-    ('127.0.0.1', '2001:db8::', '')
+    >>> address_key("127.0.0.1"), address_key("::ffff:192.0.2.1"), address_key("2001:db8::1:2"), address_key("")
+    ('127.0.0.1', '192.0.2.1', '2001:db8::', '')
     """
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return host
-    if address.version == 4:
-        return host
+    address = parsed_address(host)
+    if address is None or address.version == 4:
+        return host if address is None else str(address)
     return str(ipaddress.IPv6Address(int(address) >> 64 << 64))
+
+
+def parsed_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """An address in text, perhaps with brackets, port or zone, or None. IPv4 inside IPv6 is IPv4.
+
+    >>> [str(parsed_address(text)) for text in ("192.0.2.1:80", "[2001:db8::1]:443", "::ffff:192.0.2.1", "unknown")]
+    ['192.0.2.1', '2001:db8::1', '192.0.2.1', 'None']
+    """
+    text = text.strip()
+    if text.startswith("["):
+        text = text[1:].partition("]")[0]
+    elif text.count(":") == 1:
+        text = text.partition(":")[0]
+    try:
+        address = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def client_address(peer: str, forwarded: str, proxies: frozenset[str]) -> str:
+    """Where a request comes from: the peer, or what a trusted proxy says about it. `forwarded`: X-Forwarded-For.
+
+    Only the last entry was written by the proxy itself; the others are what the client claims.
+
+    >>> client_address("192.0.2.1", "203.0.113.9, 198.51.100.7", frozenset({"192.0.2.1"}))
+    '198.51.100.7'
+    >>> client_address("192.0.2.2", "203.0.113.9, 198.51.100.7", frozenset({"192.0.2.1"}))
+    '192.0.2.2'
+    """
+    if not is_proxy(peer, proxies):
+        return peer
+    client = parsed_address(forwarded.rpartition(",")[2])
+    return peer if client is None else str(client)
+
+
+def is_proxy(peer: str, proxies: frozenset[str]) -> bool:
+    """Whether a peer is a trusted proxy.
+
+    >>> is_proxy("::ffff:192.0.2.1", frozenset({"192.0.2.1"})), is_proxy("192.0.2.2", frozenset())
+    (True, False)
+    """
+    return bool(proxies) and str(parsed_address(peer)) in proxies
+
+
+def _proxy(text: str) -> str:
+    address = parsed_address(text)
+    if address is None:
+        raise InputError("forwarded_by", text, "must be an address such as 192.0.2.1", "name the proxy's address")
+    return str(address)

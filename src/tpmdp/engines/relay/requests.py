@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Mapping
 from typing import Final
@@ -16,7 +15,6 @@ from tpmdp.errors import InputError, TpmdpError
 from tpmdp.protocol.messages import EVERYONE, HASH_BYTES, PARTIES_MAX, Kind, MessageError, decode, verify
 from tpmdp.protocol.terms import session_id
 
-_RATE_MIN: Final = 16 << 10  # bytes per second; a slower body takes too long
 _NUMBER_MAX: Final = (1 << 63) - 1
 _AFTER: Final = re.compile("[0-9]{1,3}:[0-9]{1,19}")
 _WAIT: Final = re.compile(r"[0-9]{1,3}(\.[0-9]{1,6})?")
@@ -82,7 +80,13 @@ def _check_message(data: bytes, session: StoredSession, party: int, message_max:
             403, InputError("signature", data[-64:].hex()[:12] + "...", rule, "sign with that key")
         ) from None
     return CheckedMessage(
-        int(message.kind), message.attempt, party, recipient=message.recipient, digest=digest, data=data
+        int(message.kind),
+        message.attempt,
+        party,
+        recipient=message.recipient,
+        plan=message.plan_hash,
+        digest=digest,
+        data=data,
     )
 
 
@@ -139,41 +143,7 @@ def parse_query(query: bytes) -> tuple[dict[int, int], float, int]:
     return cursors, float(wait), int(least)
 
 
-async def read_body(request: Request, limit: int, pause_s: float) -> bytes:
-    """The body, if it is within its limit and comes in time."""
-    announced = _content_length(request)
-    too_long = InputError("body", announced or f"over {limit}", f"is longer than {limit} bytes", "send less at once")
-    if announced is not None and announced > limit:
-        raise RefusedError(413, too_long)
-    parts: list[bytes] = []
-    size = 0
-    try:
-        async with asyncio.timeout(pause_s + (announced or limit) / _RATE_MIN):
-            more = True
-            while more:
-                async with asyncio.timeout(pause_s):
-                    event = await request.receive()
-                if event["type"] == "http.disconnect":
-                    raise ClientGoneError
-                parts.append(event.get("body", b""))
-                size += len(parts[-1])
-                if size > limit:
-                    raise RefusedError(413, too_long)
-                more = event.get("more_body", False)
-    except TimeoutError:
-        remedy = "check the network and send it again"
-        raise RefusedError(
-            408, InputError("body", f"{size} bytes", f"paused for {pause_s:g} s or was slow", remedy)
-        ) from None
-    return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def _content_length(request: Request) -> int | None:
+def content_length(request: Request) -> int | None:
+    """The size that a request announces for its body, if any."""
     value = request.headers.get("content-length", "")
     return int(value) if value.isascii() and value.isdigit() and len(value) <= 19 else None
-
-
-def body_size(request: Request, limit: int) -> int:
-    """Bytes of memory for a body: what it announces, or else the limit."""
-    announced = _content_length(request)
-    return limit if announced is None else min(announced, limit)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from typing import Any, Final
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from tpmdp.engines.relay.requests import RefusedError
 from tpmdp.errors import InputError
-
-_SLICE: Final = 256 << 10  # bytes of an answer handed to the connection at once
 
 
 def json_answer(status: int, content: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Response:
@@ -40,34 +37,17 @@ def busy_error() -> RefusedError:
 
 
 class FramesAnswer(Response):
-    """An answer of frames, sent in slices: when the client is slow, at most one slice is buffered twice."""
+    """An answer of frames, sent in slices: when the client is slow, at most two slices are in memory."""
 
     media_type = "application/octet-stream"
+
+    def __init__(self, size: int, slices: AsyncIterator[bytes]) -> None:
+        super().__init__(headers={"content-length": str(size)})
+        self._slices = slices
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         del scope, receive
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        body = bytes(self.body)
-        for start in range(0, max(1, len(body)), _SLICE):
-            more = start + _SLICE < len(body)
-            part = body if len(body) <= _SLICE else body[start : start + _SLICE]
-            await send({"type": "http.response.body", "body": part, "more_body": more})
-
-
-class _HeldFrames(FramesAnswer):
-    """A large answer that gives its memory back when it is sent."""
-
-    held: AsyncExitStack
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with self.held:
-            await super().__call__(scope, receive, send)
-
-
-async def frames_within(hold: AbstractAsyncContextManager[None], load: Callable[[], Awaitable[bytes]]) -> Response:
-    """Load an answer while memory is held for it, until it is sent."""
-    async with AsyncExitStack() as stack:
-        await stack.enter_async_context(hold)
-        answer = _HeldFrames(await load())
-        answer.held = stack.pop_all()
-        return answer
+        async for part in self._slices:
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -22,7 +22,7 @@ from starlette.applications import Starlette
 
 from tpmdp._util.files import readable
 from tpmdp.engines.relay.app import Relay, create_app
-from tpmdp.engines.relay.connection import Connection
+from tpmdp.engines.relay.connection import Connection, Peers
 from tpmdp.engines.relay.limits import RelaySettings
 from tpmdp.errors import FileError, InputError, shown
 
@@ -57,6 +57,7 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._relay: Relay = app.state.relay
         self._settings, self._listener, self._tls = settings, listener, tls
+        self._relay.connections = lambda: len(self.server_state.connections)
         self.ready: Callable[[], None] = lambda: None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -66,8 +67,11 @@ class _Server(uvicorn.Server):
         limits: dict[str, Any] = {}
         if self._tls is not None:
             limits = {"ssl_handshake_timeout": self._settings.head_timeout_s, "ssl_shutdown_timeout": 1.0}
+        peers = Peers(self._relay.journal)
         server = await asyncio.get_running_loop().create_server(
-            lambda: Connection(self._settings, self.config, self.server_state, app_state=self.lifespan.state),
+            lambda: Connection(
+                self._settings, self.config, self.server_state, app_state=self.lifespan.state, peers=peers
+            ),
             sock=self._listener,
             ssl=self._tls,
             backlog=self.config.backlog,

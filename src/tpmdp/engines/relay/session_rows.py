@@ -4,8 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from tpmdp.engines.relay.database import StoreError
+
+PLANS_MAX: Final = 8  # plan hashes of one party in one session: one for each time its study file was mended
+_SINGLE: Final = 5  # agreement, key, group, submission, self-mask: each at most once in an attempt
+_PAIRWISE: Final = (
+    4  # hashes of the terms' parts, pad, request to open, answer (result or receipt): to each other party
+)
+
+
+def slots_of(count: int) -> int:
+    """Slots of a party under one plan hash and in one attempt, of `count` parties: what any mode of the protocol needs.
+
+    >>> slots_of(2), slots_of(10)
+    (9, 41)
+    """
+    return _SINGLE + _PAIRWISE * (count - 1)
 
 
 class SessionGoneError(StoreError):
@@ -20,6 +36,12 @@ class SlotTakenError(StoreError):
     status = 409
 
 
+class PlansSpentError(StoreError):
+    """The sender has used too many plan hashes in this session."""
+
+    status = 403  # trying again does not help
+
+
 @dataclass(frozen=True)
 class StoredSession:
     """A session and its public keys."""
@@ -30,14 +52,12 @@ class StoredSession:
 
     @property
     def slots_max(self) -> int:
-        """Slots of a party in one attempt.
-
-        The protocol needs agreement, key, submission, and a pad and a result or receipt for every other party.
+        """Slots of a party under one plan hash and in one attempt.
 
         >>> StoredSession(1, bytes(32), (bytes(32),) * 3).slots_max
-        10
+        13
         """
-        return 4 + 2 * len(self.roster)
+        return slots_of(len(self.roster))
 
 
 @dataclass(frozen=True)
@@ -48,14 +68,20 @@ class CheckedMessage:
     attempt: int
     sender: int
     recipient: int
+    plan: bytes  # the hash of study and plan: a mended study file has another, and its own slots
     digest: bytes
     data: bytes
 
 
 @dataclass(frozen=True)
 class Batch:
-    """The messages of an answer: their bytes if few, else only their numbers until memory is granted."""
+    """The messages of an answer: their bytes if few, else only their numbers and sizes, to be read while it is sent."""
 
     numbers: Sequence[int]
-    size: int
+    sizes: Sequence[int]
     body: bytes | None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the messages, without frames."""
+        return sum(self.sizes)

@@ -8,19 +8,27 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from tpmdp.engines.relay.database import Database, RelayFullError
+from tpmdp.engines.relay.database import ROW_BYTES, Database, RelayFullError
 from tpmdp.engines.relay.limits import RelaySettings
-from tpmdp.engines.relay.session_rows import Batch, CheckedMessage, SessionGoneError, SlotTakenError, StoredSession
-from tpmdp.engines.relay.wire import BATCH_MAX, frame
+from tpmdp.engines.relay.session_rows import (
+    PLANS_MAX,
+    Batch,
+    CheckedMessage,
+    PlansSpentError,
+    SessionGoneError,
+    SlotTakenError,
+    StoredSession,
+)
+from tpmdp.engines.relay.wire import BATCH_MAX, frame, frame_head
 from tpmdp.protocol.messages import EVERYONE, HASH_BYTES, OVERHEAD
 
-ROW_BYTES: Final = 256  # roughly what a message or a session costs beside its content
-SMALL: Final = 64 << 10  # answers up to here are read at once; larger ones when memory is granted
+SMALL: Final = 64 << 10  # answers up to here are read at once; larger ones while they are sent
+SLICE: Final = 256 << 10  # bytes of an answer in memory at once
 _KEYS_CACHED: Final = 1_000_000  # public keys of sessions in use
 _EMPTY_KEEP_S: Final = 3_600.0  # a session without a message
 _EMPTY_GRACE_S: Final = 60.0  # the same where there is no room left
@@ -37,7 +45,8 @@ class RelayStore:
     ...     new = await store.open_session(bytes(32), bytes(range(64)))
     ...     again = await store.open_session(bytes(32), bytes(range(64)))
     ...     session = await store.session(bytes(32))
-    ...     await store.add(session, [CheckedMessage(1, 0, 0, recipient=EVERYONE, digest=bytes(32), data=b"hello")])
+    ...     message = CheckedMessage(1, 0, 0, recipient=EVERYONE, plan=bytes(32), digest=bytes(32), data=b"hello")
+    ...     await store.add(session, [message])
     ...     picked = await store.pick(session, 1, {1: 0})
     ...     store.close()
     ...     return new, again, len(picked.numbers)
@@ -152,14 +161,17 @@ class RelayStore:
         used = self._check_caps(connection, session, new)
         self._grow(connection, sum(size for _, size in used.values()))
         connection.executemany(
-            "INSERT INTO messages (session, kind, attempt, sender, recipient, size, digest, data) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            ((session.id, m.kind, m.attempt, m.sender, m.recipient, len(m.data), m.digest, m.data) for m in new),
+            "INSERT INTO messages (session, kind, attempt, sender, recipient, plan, size, digest, data) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                (session.id, m.kind, m.attempt, m.sender, m.recipient, m.plan, len(m.data), m.digest, m.data)
+                for m in new
+            ),
         )
         connection.executemany(
-            "INSERT INTO usage (session, party, attempt, slots, bytes) VALUES (?, ?, ?, ?, ?) "
+            "INSERT INTO usage (session, party, plan, attempt, slots, bytes) VALUES (?, ?, ?, ?, ?, ?) "
             "ON CONFLICT DO UPDATE SET slots = slots + excluded.slots, bytes = bytes + excluded.bytes",
-            ((session.id, new[0].sender, attempt, slots, size) for attempt, (slots, size) in used.items()),
+            ((session.id, new[0].sender, *place, slots, size) for place, (slots, size) in used.items()),
         )
         now = int(time.time())
         if now - row[0] > _TOUCH_S:
@@ -168,20 +180,25 @@ class RelayStore:
 
     def _check_caps(
         self, connection: sqlite3.Connection, session: StoredSession, new: Sequence[CheckedMessage]
-    ) -> dict[int, tuple[int, int]]:
-        """Slots and bytes the new messages use, by attempt."""
+    ) -> dict[tuple[bytes, int], tuple[int, int]]:
+        """Slots and bytes the new messages use, by plan hash and attempt."""
         party = new[0].sender
-        used: dict[int, tuple[int, int]] = {}
+        used: dict[tuple[bytes, int], tuple[int, int]] = {}
         for item in new:
-            slots, size = used.get(item.attempt, (0, 0))
-            used[item.attempt] = slots + 1, size + len(item.data) + ROW_BYTES
-        statement = "SELECT attempt, slots, bytes FROM usage WHERE session = ? AND party = ?"
+            slots, size = used.get((item.plan, item.attempt), (0, 0))
+            used[item.plan, item.attempt] = slots + 1, size + len(item.data) + ROW_BYTES
+        statement = "SELECT plan, attempt, slots, bytes FROM usage WHERE session = ? AND party = ?"
         known = connection.execute(statement, (session.id, party)).fetchall()
-        before = {attempt: slots for attempt, slots, _ in known}
-        if any(before.get(attempt, 0) + slots > session.slots_max for attempt, (slots, _) in used.items()):
+        before = {(plan, attempt): slots for plan, attempt, slots, _ in known}
+        if any(before.get(place, 0) + slots > session.slots_max for place, (slots, _) in used.items()):
             rule = f"fills more than the {session.slots_max} slots a party has in one attempt"
             raise RelayFullError(f"party = {party} {rule}: send each message of an attempt once")
-        total = sum(size for _, _, size in known) + sum(size for _, size in used.values())
+        if len({plan for plan, _ in before.keys() | used.keys()}) > PLANS_MAX:
+            rule = f"has used {PLANS_MAX} plan hashes, all a party has in one session"
+            raise PlansSpentError(
+                f"party = {party} {rule}: compare the study files, and begin a session of a new number"
+            )
+        total = sum(size for *_, size in known) + sum(size for _, size in used.values())
         if total > self._settings.party_bytes_max:
             rule = f"would store {total} bytes, more than the {self._settings.party_bytes_max} a party may in a session"
             raise RelayFullError(f"party = {party} {rule}: ask the relay's operator for more")
@@ -222,19 +239,38 @@ class RelayStore:
                 for recipient in (party, EVERYONE):
                     rows += connection.execute(statement, (session.id, kind, recipient, after, party, most))
             numbers: list[int] = []
+            sizes: list[int] = []
             total = 0
             for number, size in sorted(rows):
                 if numbers and total + size > BATCH_MAX:
                     break
                 numbers.append(number)
+                sizes.append(size)
                 total += size
-            return Batch(numbers, total, _frames(connection, numbers) if total <= SMALL else None)
+            return Batch(numbers, sizes, _frames(connection, numbers) if total <= SMALL else None)
 
         return await self._database.read(read)
 
-    async def load(self, numbers: Sequence[int]) -> bytes:
-        """The messages of these numbers, in frames."""
-        return await self._database.read(lambda connection: _frames(connection, numbers))
+    async def slices(self, batch: Batch) -> AsyncIterator[bytes]:
+        """The messages of a batch, in frames and in slices: a slow reader holds no more than one in memory."""
+        for group in _groups(batch):
+            if group[0][1] <= SLICE:
+                numbers = [number for number, _ in group]
+                yield await self._database.read(partial(_frames, numbers=numbers))
+                continue
+            ((number, size),) = group
+            yield frame_head(number, size)
+            for start in range(0, size, SLICE):
+                yield await self._database.read(partial(_slice, number=number, start=start))
+
+    async def check(self) -> None:
+        """StoreError if the file cannot be read."""
+        await self._database.read(lambda connection: connection.execute("SELECT 1 FROM sessions LIMIT 1").fetchall())
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes that count as stored."""
+        return self._database.stored_bytes
 
 
 def _new_messages(
@@ -242,12 +278,13 @@ def _new_messages(
 ) -> list[CheckedMessage]:
     """The messages whose slot is free; SlotTakenError if one holds something else."""
     statement = (
-        "SELECT digest FROM messages WHERE session = ? AND sender = ? AND attempt = ? AND kind = ? AND recipient = ?"
+        "SELECT digest FROM messages "
+        "WHERE session = ? AND sender = ? AND plan = ? AND attempt = ? AND kind = ? AND recipient = ?"
     )
-    seen: dict[tuple[int, ...], bytes] = {}
+    seen: dict[tuple[object, ...], bytes] = {}
     new: list[CheckedMessage] = []
     for item in items:
-        slot = (session.id, item.sender, item.attempt, item.kind, item.recipient)
+        slot = (session.id, item.sender, item.plan, item.attempt, item.kind, item.recipient)
         known = seen.get(slot)
         if known is None:
             row = connection.execute(statement, slot).fetchone()
@@ -259,6 +296,28 @@ def _new_messages(
             raise SlotTakenError(f"message = {what} differs from the one already here: send each message once")
         seen[slot] = item.digest
     return new
+
+
+def _groups(batch: Batch) -> list[list[tuple[int, int]]]:
+    """Numbers and sizes of messages that are read together; a message longer than a slice is alone."""
+    groups: list[list[tuple[int, int]]] = []
+    room = 0
+    for number, size in zip(batch.numbers, batch.sizes, strict=True):
+        if size > room:
+            groups.append([])
+            room = SLICE
+        groups[-1].append((number, size))
+        room -= size
+    return groups
+
+
+def _slice(connection: sqlite3.Connection, number: int, start: int) -> bytes:
+    try:
+        with connection.blobopen("messages", "data", number, readonly=True) as blob:
+            blob.seek(start)
+            return blob.read(SLICE)
+    except sqlite3.OperationalError:
+        raise SessionGoneError("session = (deleted) has expired: PUT it again") from None
 
 
 def _frames(connection: sqlite3.Connection, numbers: Sequence[int]) -> bytes:

@@ -42,7 +42,7 @@ class Waiters:
     >>> async def use() -> tuple[bool, bool]:
     ...     waiters = Waiters()
     ...     with waiters.waiting(7, 1, {4: 0}) as waiter:
-    ...         waiters.wake(7, [CheckedMessage(4, 1, 0, recipient=1, digest=b"", data=b"")])
+    ...         waiters.wake(7, [CheckedMessage(4, 1, 0, recipient=1, plan=b"", digest=b"", data=b"")])
     ...         return waiter.need(2).done(), waiter.need(1).done()
     >>> asyncio.run(use())
     (False, True)
@@ -51,6 +51,11 @@ class Waiters:
     def __init__(self) -> None:
         self.stopped = False
         self._waiting: dict[int, dict[int, set[Waiter]]] = {}
+
+    @property
+    def count(self) -> int:
+        """Requests that wait now."""
+        return sum(len(waiting) for parties in self._waiting.values() for waiting in parties.values())
 
     @contextmanager
     def waiting(self, session: int, party: int, kinds: Mapping[int, int]) -> Iterator[Waiter]:

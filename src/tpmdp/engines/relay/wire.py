@@ -36,7 +36,16 @@ def frame(data: bytes, number: int = 0) -> bytes:
     >>> list(frames(frame(b"abc", 7) + frame(b"", 8)))
     [(7, b'abc'), (8, b'')]
     """
-    return _FRAME.pack(number, len(data)) + data
+    return frame_head(number, len(data)) + data
+
+
+def frame_head(number: int, size: int) -> bytes:
+    """What stands in front of a message of this size.
+
+    >>> frame_head(7, 3) + b"abc" == frame(b"abc", 7)
+    True
+    """
+    return _FRAME.pack(number, size)
 
 
 def join_frames(messages: Iterable[bytes]) -> bytes:

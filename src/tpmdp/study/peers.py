@@ -84,19 +84,20 @@ def check_peers(terms: Terms, own_key: bytes, path: Path) -> None:
     if stranger is None:
         return
     name, key = terms.spec.name(stranger), terms.roster[stranger]
-    line = peer_line(name, key)
+    field, line = f"public_key of {name}", peer_line(name, key)
+    other = next((peer for peer, known in peers.items() if known == key), None)
     if name in peers:
         rule = f"is not the one in {path}, {public_key_text(peers[name])}"
         remedy = (
             f"ask {name} itself by telephone whether it has a new key; if this is the one, change its line to {line}"
         )
-        raise InputError(f"public_key of {name}", public_key_text(key), rule, remedy)
-    other = next((peer for peer, known in peers.items() if known == key), None)
-    if other is not None:
-        rule = f"has the public key of {other} in {path}"
-        raise InputError("party", name, rule, f"ask the study's author to call it {other}, or rename it in your file")
-    remedy = f"ask {name} itself by telephone for its public key; if it is the same, add the line {line}"
-    raise InputError("party", name, f"is not in {path}", remedy)
+    elif other is not None:
+        rule = f"is that of {other} in {path}"
+        remedy = f"ask the study's author to call the party {other}, or rename it in your file"
+    else:
+        rule = f"is not in {path}"
+        remedy = f"ask {name} itself by telephone for its public key; if it is the same, add the line {line}"
+    raise InputError(field, public_key_text(key), rule, remedy)
 
 
 def author_notice(study_file: Path, key_file: Path) -> str:

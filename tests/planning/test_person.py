@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import tries
 from tests.oracles import DIGITS, exact_delta
 from tpmdp import InputError, Plan, Spec, plan
 from tpmdp.planning.person import PLACES_MAX, person_protection
@@ -111,14 +112,14 @@ def cases(draw: st.DrawFn, personal: bool) -> tuple[list[float], Spec, list[int]
     return many(VALUES), spec, person
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=tries(150, 3000), deadline=None)
 @given(cases(personal=False))
 def test_any_variances_against_every_coalition(case: tuple[list[float], Spec, list[int]]) -> None:
     variance, spec, person = case
     check(plan_with(variance, spec), person)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=tries(100, 2000), deadline=None)
 @given(cases(personal=True))
 def test_personal_thresholds_against_every_coalition(case: tuple[list[float], Spec, list[int]]) -> None:
     variance, spec, person = case
@@ -127,7 +128,7 @@ def test_personal_thresholds_against_every_coalition(case: tuple[list[float], Sp
     check(made, person)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=tries(100, 2000), deadline=None)
 @given(cases(personal=False))
 def test_plans_and_the_bound_by_the_sum_of_mus(case: tuple[list[float], Spec, list[int]]) -> None:
     """No person has more than the sum of what the budgets of its parties allow, each as a mu."""

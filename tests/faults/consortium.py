@@ -180,7 +180,7 @@ def ended(process: Process, seconds: float = HANG_S) -> Ended:
     """How a process ended; one that hangs fails the test. No process may ever show a traceback."""
     out, errors = process.communicate(timeout=seconds)
     assert "Traceback" not in errors, errors
-    notes = ("tpmdp: made a new ledger", "tpmdp: cannot use")
+    notes = ("tpmdp: made a new ledger", "tpmdp: the author of the study chose", "tpmdp: cannot use")
     errors = "".join(line for line in errors.splitlines(keepends=True) if not line.startswith(notes))
     lines = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
     return Ended(process.wait(), lines, errors)

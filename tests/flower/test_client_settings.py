@@ -17,12 +17,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tests.flower.hostile import Hostile
 from tests.flower.world import World, kept_within, make_world
 from tpmdp.errors import FileError, InputError, TpmdpError
-from tpmdp.flower.client_settings import ClientSettings, read_peers, read_settings, write_settings
+from tpmdp.flower.client_settings import ClientSettings, read_settings, write_settings
 from tpmdp.flower.round_terms import Ask
 from tpmdp.ledger import Charge, Ledger, OverspendError
 from tpmdp.protocol.terms import Terms
 from tpmdp.spec import Party
 from tpmdp.study.identity import public_text
+from tpmdp.study.peers import read_peers
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from tpmdp.cli.ledger import ledger
 from tpmdp.cli.plan import plan, verify
 from tpmdp.cli.query import check_query, query
 from tpmdp.cli.relay import relay
-from tpmdp.cli.study import join, keygen, run, terms
+from tpmdp.cli.study import fingerprint, join, keygen, run, terms
 from tpmdp.errors import CertificateError, DeadlineError, TpmdpError, shown
 
 
@@ -38,7 +38,21 @@ def cli() -> None:
     """
 
 
-for _command in (plan, verify, keygen, run, join, terms, query, check_query, experiment, relay, ledger, flower):
+for _command in (
+    plan,
+    verify,
+    keygen,
+    run,
+    join,
+    terms,
+    fingerprint,
+    query,
+    check_query,
+    experiment,
+    relay,
+    ledger,
+    flower,
+):
     cli.add_command(_command)
 
 

@@ -36,6 +36,12 @@ _FILE: Final = click.Path(path_type=Path, readable=False)  # our own reader rais
 @click.option(
     "--spread", type=float, help="Standard deviation of parties' averages, for weights. Default: half the range."
 )
+@click.option(
+    "--person",
+    "people",
+    multiple=True,
+    help="Show what a person with a record at each of the parties a,b is promised; may be given more than once.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 @click.option("--out", type=_FILE, help="Write the plan and its certificate here (plan.json).")
 @click.option("--plot", type=_FILE, help="Draw noise and error here (.png or .svg).")
@@ -46,6 +52,7 @@ def plan(
     tolerate: int,
     weighting: str | None,
     spread: float | None,
+    people: tuple[str, ...],
     as_json: bool,
     out: Path | None,
     plot: Path | None,
@@ -65,7 +72,10 @@ def plan(
         listed = read_parties(parties, report_progress)
     asked = listed.spec(_threshold(threshold, listed), _receivers(receivers, listed))
     spec = _tolerant(asked, tolerate)
+    places = [_places(person, spec) for person in people]
+    from tpmdp.planning.person import person_protection
     from tpmdp.planning.plan import plan as make_plan
+    from tpmdp.report.person import person_json, person_text
     from tpmdp.report.plan import PlanReport, dropout_costs, plan_json, print_plan
 
     with warnings.catch_warnings():
@@ -75,15 +85,20 @@ def plan(
             result = make_plan(spec, report_progress, weighting=weights, spread=spread, records=listed.records)
     with stage("computing protection and baselines"):
         report = PlanReport.of(result)
+        with as_flags({"person": "--person"}):
+            persons = [person_protection(result, place) for place in places]
     with stage("writing"):
         _write(report, out, plot)
     if as_json:
         if result.no_noise_reason:
             click.echo(f"tpmdp: no noise is added: {result.no_noise_reason}", err=True)
         more = {"tolerate": tolerate, "cost_of_dropouts": dropout_costs(report, tolerate)} if tolerate else {}
+        more |= {"people": [person_json(spec, person) for person in persons]} if persons else {}
         click.echo(json.dumps({**plan_json(report), **more}, allow_nan=False))
         return
     print_with(lambda console: print_plan(report, console, tolerate))
+    for person in persons:
+        click.echo(person_text(spec, person))
     for path in (out, plot):
         if path is not None:
             click.echo(f"wrote {path}")
@@ -181,6 +196,16 @@ def _weighting(option: str | None, parties: PartiesTable) -> Any:
     if parties.weights is not None:
         click.echo(f"tpmdp: --weighting {option} replaces the weights in the file", err=True)
     return option or "equal"
+
+
+def _places(option: str, spec: Spec) -> list[int]:
+    """The parties at which a person has a record."""
+    index = {spec.name(party): party for party in range(spec.count)}
+    names = [option] if option in index else [name.strip() for name in option.split(",")]
+    for name in names:
+        if name not in index:
+            raise InputError("--person", name, "is not in the file of parties", "name the person's parties: a,b")
+    return [index[name] for name in names]
 
 
 def _receivers(option: str | None, parties: PartiesTable) -> Any:

@@ -1,4 +1,4 @@
-"""`tpmdp keygen`, `terms`, `join` and `run`: identities and studies on the command line."""
+"""`tpmdp keygen`, `terms`, `fingerprint`, `join` and `run`: identities and studies on the command line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tpmdp.cli.options import as_flags, supervised
+from tpmdp.cli.options import as_flags, is_supervised, supervised
 from tpmdp.cli.query import queries_option
 from tpmdp.errors import InputError
 
@@ -61,6 +61,9 @@ def keygen(name: str, out: Path | None) -> None:
 @click.option("--session", type=int, help="Number of the session. Default: what the study says.")
 @click.option("--deadline", help="Stop waiting then: 90s, 10m, 2h or a date and time. Default: what the study says.")
 @click.option("--terms", "terms_file", type=_FILE, help="Sign this plan, from tpmdp terms, if it keeps your budget.")
+@click.option(
+    "--peers", "peers_file", type=_FILE, help="Names and public keys that you know. Default: peers.toml beside the key."
+)
 @queries_option
 @click.option("--ca", "authority", type=_FILE, help="Certificate to trust for the relay, if it is not a public one.")
 @click.option("--plain-http", is_flag=True, help="Do without TLS to a relay on another machine.")
@@ -78,6 +81,7 @@ def join(
     session: int | None,
     deadline: str | None,
     terms_file: Path | None,
+    peers_file: Path | None,
     queries_file: Path | None,
     authority: Path | None,
     plain_http: bool,
@@ -95,6 +99,7 @@ def join(
     from tpmdp.study.contribution import contribute
     from tpmdp.study.identity import read_key
     from tpmdp.study.join import check_in, take_part
+    from tpmdp.study.peers import author_notice, check_peers, find_peers, has_no_session
     from tpmdp.study.session import SessionAccount, open_or_create_ledger
 
     study = _read_study(study_file, session, deadline, queries_file=queries_file)
@@ -104,6 +109,9 @@ def join(
     path = ledger_file if ledger_file is not None else key_file.with_suffix(".ledger")
     given = read_terms(terms_file) if terms_file is not None else None
     offered = check_in(study, name, identity, terms=given)
+    peers = find_peers(peers_file, key_file)
+    if peers is not None:
+        check_peers(offered, identity.public_key().public_bytes_raw(), peers)
 
     def read_contribution() -> Contribution:
         contribution = contribute(study, offered, name, table=_read_data(study, name, data_file))
@@ -123,6 +131,8 @@ def join(
             if contribution is not None and data_file is not None:
                 click.echo(f"tpmdp: {name} has agreed before: its data are as they were then, not read again", err=True)
             contribution = contribution or read_contribution()
+        if peers is None and not is_supervised() and has_no_session(ledger):
+            click.echo(f"tpmdp: {author_notice(study_file, key_file)}", err=True)
         release = take_part(
             contribution,
             identity,
@@ -174,6 +184,40 @@ def terms(study_file: Path, session: int | None, out: Path, queries_file: Path |
     with replacing(out) as temporary:
         temporary.write_text(text, encoding="utf-8")
     click.echo(f"wrote {out}")
+
+
+@click.command()
+@click.argument("study_file", metavar="STUDY", type=_FILE)
+@click.option("--session", type=int, help="Number of the session. Default: what the study says.")
+@click.option("--terms", "terms_file", type=_FILE, help="For parties that join with this plan, from tpmdp terms.")
+@queries_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of lines.")
+def fingerprint(
+    study_file: Path, session: int | None, terms_file: Path | None, queries_file: Path | None, as_json: bool
+) -> None:
+    """Print a phrase that stands for all that the parties of a STUDY sign, to compare by telephone.
+
+    Parties with the same phrase have the same parties, keys, budgets, queries and noise plan; deadlines and addresses
+    may differ. Below the phrase are the parties' names and public keys, as lines for a peers file.
+    """
+    from tpmdp.study.fingerprint import phrase_of
+    from tpmdp.study.identity import public_key_text
+    from tpmdp.study.peers import peer_line
+
+    study = _read_study(study_file, session, None, queries_file=queries_file)
+    if terms_file is None:
+        signed = study.terms()
+    else:
+        signed = read_terms(terms_file)
+        study.check_terms(signed)
+    phrase, digest = phrase_of(signed.plan_hash), signed.plan_hash.hex()
+    keys = {signed.spec.name(index): key for index, key in enumerate(signed.roster)}
+    if as_json:
+        texts = {name: public_key_text(key) for name, key in keys.items()}
+        click.echo(json.dumps({"study": signed.label, "phrase": phrase, "plan_hash": digest, "parties": texts}))
+        return
+    lines = [f"phrase: {' '.join(phrase)}", f"hash:   {digest}"]
+    click.echo("\n".join([signed.label, *lines, "", *(peer_line(name, key) for name, key in keys.items())]))
 
 
 def read_terms(path: Path) -> Terms:

@@ -13,11 +13,12 @@ from tpmdp.errors import MissingDependencyError
 if find_spec("flwr") is None:
     raise MissingDependencyError("flwr", "flower", "to train on Flower")
 
-from tpmdp.flower.client_settings import ClientSettings, read_peers, read_settings
+from tpmdp.flower.client_settings import ClientSettings, read_settings
 from tpmdp.flower.mod import private_mod
 from tpmdp.flower.round_terms import Training
 from tpmdp.flower.simulated_settings import simulated_clients
 from tpmdp.flower.strategy import PrivateStrategy, RoundReport
+from tpmdp.study.peers import read_peers
 
 __all__ = [
     "ClientSettings",

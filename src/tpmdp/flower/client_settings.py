@@ -37,7 +37,8 @@ from tpmdp.gaussian.composition import epsilon_of
 from tpmdp.ledger import Charge, Ledger, OverspendError, SessionKey
 from tpmdp.protocol.terms import Terms
 from tpmdp.spec import Party
-from tpmdp.study.identity import check_name, parse_public, public_text, read_key, write_key
+from tpmdp.study.identity import check_name, read_key, write_key
+from tpmdp.study.peers import first_stranger, peer_line, read_peers
 
 ANY: Final = "any"
 NODE_KEY: Final = "tpmdp-party"  # in the node configuration of Flower: the path of the client's file
@@ -170,11 +171,10 @@ class ClientSettings:
     def _check_peers(self, terms: Terms) -> None:
         if self.peers is None:
             return
-        for index, key in enumerate(terms.roster):
-            name = terms.spec.name(index)
-            if key != self.public_key and self.peers.get(name) != key:
-                rule = f"is not a peer of {self.name} with this public key"
-                raise InputError("roster", name, rule, "list it in all peers files, or keep it out")
+        stranger = first_stranger(terms, self.public_key, self.peers)
+        if stranger is not None:
+            rule = f"is not a peer of {self.name} with this public key"
+            raise InputError("roster", terms.spec.name(stranger), rule, "list it in all peers files, or keep it out")
 
 
 @lru_cache(maxsize=64)
@@ -243,24 +243,4 @@ def write_settings(folder: Path, party: Party, rounds: int, peers: str = "peers.
     ]
     with replacing(path) as temporary:
         temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return f'{name} = "{public_text(identity)}"'
-
-
-def read_peers(path: Path) -> dict[str, bytes]:
-    """Read public keys by name from the lines that `tpmdp flower client` and `tpmdp flower server` print.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = (Path(folder) / "peers.toml").write_text(f'server = "ed25519:{"A" * 43}="')
-    ...     read_peers(Path(folder) / "peers.toml") == {"server": bytes(32)}
-    True
-    """
-    return dict(_peers_in(path, path.stat().st_mtime_ns if path.exists() else 0))
-
-
-@lru_cache(maxsize=8)
-def _peers_in(path: Path, changed: int) -> dict[str, bytes]:
-    """Cached until the file changes: a client reads it with every message."""
-    del changed
-    table = read.read_toml(path, _SIZE_MAX)
-    return {check_name("peer", name): parse_public(f"{name} in {path}", text) for name, text in table.items()}
+    return peer_line(name, identity.public_key().public_bytes_raw())

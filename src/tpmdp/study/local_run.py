@@ -6,8 +6,11 @@ collects what they report.
 
 from __future__ import annotations
 
+import os
 import queue
+import shlex
 import socket
+import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -158,6 +161,18 @@ def _make_folder(state: Path) -> None:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise FileError(state, f"cannot be created ({error.strerror})", "choose another folder for the state") from None
+    if os.name == "posix":
+        _check_private(state)
+
+
+def _check_private(state: Path) -> None:
+    """Refuse a folder in which others could replace keys and ledgers."""
+    folder = state.stat()
+    if {folder.st_uid, state.lstat().st_uid} != {os.geteuid()}:  # of the folder, and of a link to it
+        raise FileError(state, "belongs to somebody else", "choose another folder for the state")
+    if folder.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        remedy = f"run chmod go-w {shlex.quote(str(state))} if nobody has changed it, or choose another folder"
+        raise FileError(state, "can be written to by others", remedy)
 
 
 def _with_keys(study: Study, state: Path) -> Study:

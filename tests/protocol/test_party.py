@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.protocol.sessions import World, exchange, pads_of
 from tpmdp import InputError
-from tpmdp.protocol.masks import from_words, to_words
+from tpmdp.protocol.masks import Mask, from_words, to_words
 from tpmdp.protocol.messages import (
     ATTEMPTS_MAX,
     EVERYONE,
@@ -170,7 +170,10 @@ def test_parties_with_different_plans_tell_each_other_what_differs_and_go_no_fur
     asked: list[int] = []
 
     def party(index: int, terms: Terms, parts: dict[str, str]) -> PartySession:
-        vector = lambda: asked.append(index) or world.vectors[index]  # noqa: E731
+        def vector() -> Mask:
+            asked.append(index)
+            return world.vectors[index]
+
         return PartySession(terms, index, world.identities[index], vector, world.secrets[index], parts=parts)
 
     parties = [party(index, world.terms, parts) for index in range(3)] + [party(3, other_terms(world), changed)]

@@ -13,9 +13,14 @@ import time
 from pathlib import Path
 
 from tpmdp.errors import FileError
-from tpmdp.ledger import Charge, Ledger, OverspendError
+from tpmdp.ledger import Charge, Ledger, OverspendError, SessionKey
 
 COST = Charge(0.05, 1e-50, 0.2, 1e-6)
+PLAN = bytes(range(32))
+
+
+def key_of(number: int) -> SessionKey:
+    return SessionKey(number.to_bytes(32, "big"), PLAN)
 
 
 def wait_for(path: Path) -> None:
@@ -26,14 +31,14 @@ def wait_for(path: Path) -> None:
 
 
 def hammer(file: Path, start: Path, name: str, rounds: int) -> None:
-    """Reserve until refused or done; print the sessions that were accepted."""
+    """Charge until refused or done; print the sessions that were accepted."""
     wait_for(start)
     accepted, refused = [], 0
     with Ledger.open(file) as ledger:
         for number in range(rounds):
             session = name.encode().ljust(16, b".") + number.to_bytes(16, "big")
             try:
-                ledger.reserve(session, "s", COST, "record", {"seed": os.urandom(8)})
+                ledger.charge(SessionKey(session, PLAN), "s", COST, unit="record", private={"seed": os.urandom(8)})
                 accepted.append(session.hex())
             except OverspendError:
                 refused += 1
@@ -41,13 +46,13 @@ def hammer(file: Path, start: Path, name: str, rounds: int) -> None:
 
 
 def race(file: Path, start: Path, rounds: int) -> None:
-    """Reserve the same sessions as everybody else; print whether new, and the private state to be used."""
+    """Charge the same sessions as everybody else; print whether new, and the private state to be used."""
     wait_for(start)
     found = []
     with Ledger.open(file) as ledger:
         for number in range(rounds):
-            got = ledger.reserve(number.to_bytes(32, "big"), "s", COST, "record", {"seed": os.urandom(16)})
-            late = ledger.keep(number.to_bytes(32, "big"), "late", os.urandom(16))
+            got = ledger.charge(key_of(number), "s", COST, unit="record", private={"seed": os.urandom(16)})
+            late = ledger.keep(key_of(number), "late", os.urandom(16))
             found.append([got.new, got.private["seed"].hex(), late.hex()])
     print(json.dumps(found))
 
@@ -56,10 +61,10 @@ def spend_for_ever(file: Path, pipe: int) -> None:
     with Ledger.open(file) as ledger:
         while True:
             session = os.urandom(32)
-            ledger.reserve(session, "s", COST, "record", {"seed": os.urandom(9000)})
+            ledger.charge(SessionKey(session, PLAN), "s", COST, unit="record", private={"seed": os.urandom(9000)})
             os.write(pipe, session.hex().encode() + b"r\n")
             if session[0] < 128:
-                ledger.settle(session, "answer", {"receipt": b"x"})
+                ledger.settle(SessionKey(session, PLAN), "answer", {"receipt": b"x"})
                 os.write(pipe, session.hex().encode() + b"s\n")
 
 
@@ -90,7 +95,7 @@ def kill(file: Path, rounds: int, seed: int) -> None:
 
 
 def disk_full(file: Path) -> None:
-    """Reserve under ever larger limits on the size of a file; print every error."""
+    """Charge under ever larger limits on the size of a file; print every error."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     errors, done = [], 0
     with Ledger.open(file) as ledger:
@@ -98,19 +103,17 @@ def disk_full(file: Path) -> None:
         for size in range(0, 200_000, 4_000):
             resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
             try:
-                ledger.reserve(size.to_bytes(32, "big"), "s", COST, "record", {"seed": b"SECRET" * 10_000})
+                ledger.charge(key_of(size), "s", COST, unit="record", private={"seed": b"SECRET" * 10_000})
                 done += 1
             except FileError as error:
                 errors.append(str(error))
             resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
             ledger.verify()
-            assert sum(entry.kind == "reserve" for entry in ledger.entries()) == before + done
-            assert (ledger.status(size.to_bytes(32, "big")) == "reserved") == bool(
-                ledger.private_state(size.to_bytes(32, "big"))
-            )
+            assert sum(entry.kind == "charge" for entry in ledger.entries()) == before + done
+            assert (ledger.status(key_of(size)) == "charged") == bool(ledger.private_state(key_of(size)))
             if done == 2:
                 break
-        ledger.reserve(b"\xff" * 32, "s", COST, "record", {})
+        ledger.charge(SessionKey(b"\xff" * 32, PLAN), "s", COST, unit="record", private={})
     create_error = ""
     new = file.with_name("new.ledger")
     resource.setrlimit(resource.RLIMIT_FSIZE, (8192, resource.RLIM_INFINITY))

@@ -29,7 +29,7 @@ from tests.patience import HANG_S
 from tests.processes import Process
 from tpmdp.cli.ledger import ledger as group
 from tpmdp.errors import FileError, InputError, TpmdpError
-from tpmdp.ledger import Charge, Entry, Ledger, LedgerError, OverspendError, promise, promises, square_up
+from tpmdp.ledger import Charge, Entry, Ledger, LedgerError, OverspendError, SessionKey, promise, promises, square_up
 from tpmdp.ledger.entry import entry_hash
 from tpmdp.ledger.schema import APPLICATION, SCHEMA
 
@@ -37,8 +37,11 @@ ROOT = Path(__file__).parents[2]
 INF = math.inf
 
 
-def session(number: int) -> bytes:
-    return number.to_bytes(32, "big")
+PLAN = bytes(range(32))
+
+
+def session(number: int, plan: bytes = PLAN) -> SessionKey:
+    return SessionKey(number.to_bytes(32, "big"), plan)
 
 
 def cost(mu: float, closeness: float = 1e-50) -> Charge:
@@ -57,7 +60,8 @@ def ledger(path: Path) -> Iterator[Ledger]:
 
 
 def spend(ledger: Ledger, number: int, mu: float, closeness: float = 1e-50) -> float:
-    return ledger.reserve(session(number), "flu", cost(mu, closeness), ledger.unit, {}).epsilon_after
+    ledger.charge(session(number), "flu", cost(mu, closeness), unit=ledger.unit, private={})
+    return ledger.spent().epsilon
 
 
 def worker(*arguments: object) -> Process:
@@ -86,18 +90,18 @@ def one_line(error: BaseException) -> str:
 # --- what is written is what is read -----------------------------------------------------------------------------
 
 
-def test_what_is_reserved_and_settled_is_there_after_reopening(path: Path, ledger: Ledger) -> None:
-    first = ledger.reserve(session(1), "flu", cost(0.1), "record", {"seed": b"\0\xff", "key": b""})
+def test_what_is_charged_and_settled_is_there_after_reopening(path: Path, ledger: Ledger) -> None:
+    first = ledger.charge(session(1), "flu", cost(0.1), unit="record", private={"seed": b"\0\xff", "key": b""})
     assert first.new
     assert first.private == {"seed": b"\0\xff", "key": b""}
     ledger.close()
     with Ledger.open(path) as again:
-        assert (again.party, again.unit, again.status(session(1))) == ("north", "record", "reserved")
+        assert (again.party, again.unit, again.status(session(1))) == ("north", "record", "charged")
         assert again.private_state(session(1)) == {"seed": b"\0\xff", "key": b""}
         again.settle(session(1), "answer", {"receipt": b"r"})
         assert again.private_state(session(1)) == {"receipt": b"r"}
         kinds = [(entry.number, entry.kind, entry.study, entry.outcome) for entry in again.entries()]
-        assert kinds == [(1, "open", "", ""), (2, "reserve", "flu", ""), (3, "settle", "flu", "answer")]
+        assert kinds == [(1, "open", "", ""), (2, "charge", "flu", ""), (3, "settle", "flu", "answer")]
         assert list(again.entries())[1].charge == cost(0.1)
         assert again.verify() == list(again.entries())[-1].hash
         assert again.status(session(2)) == "unknown"
@@ -138,7 +142,8 @@ def test_composition_is_never_below_the_oracle_and_tight(tmp_path: Path) -> None
         charges = [cost(scale * chance.random(), tau * chance.random()) for _ in range(count)]
         with Ledger.create(tmp_path / f"{case}", "north", INF, delta) as ledger:
             for number, charge in enumerate(charges):
-                after = ledger.reserve(session(number), "s", charge, "record", {}).epsilon_after
+                ledger.charge(session(number), "s", charge, unit="record", private={})
+                after = ledger.spent().epsilon
                 assert exact_promise_holds(after, charges[: number + 1], delta)
             spent = ledger.spent()
             assert spent.epsilon == after
@@ -181,7 +186,7 @@ def test_extreme_costs(path: Path) -> None:
         assert ledger.spent().left == 0.0
         with pytest.raises(OverspendError, match=r"of which 0 is left: raise the limit .* --epsilon inf"):
             spend(ledger, 4, 0.0, 0.0)
-        assert ledger.reserve(session(2), "flu", cost(INF), "record", {}).new is False
+        assert ledger.charge(session(2), "flu", cost(INF), unit="record", private={}).new is False
         ledger.verify()
 
 
@@ -209,7 +214,7 @@ def test_overspending_is_refused_and_says_what_is_left(path: Path, ledger: Ledge
     spend(ledger, 1, 0.15)
     before = list(ledger.entries())
     with pytest.raises(OverspendError) as refused:
-        ledger.reserve(session(2), "big study", cost(0.5), "record", {"seed": b"SECRET"})
+        ledger.charge(session(2), "big study", cost(0.5), unit="record", private={"seed": b"SECRET"})
     text = one_line(refused.value)
     spent = ledger.spent()
     assert "study big study would cost north epsilon 2.25409 and make" in text
@@ -275,30 +280,32 @@ def test_a_lower_limit_refuses_everything_and_a_higher_one_continues(ledger: Led
 
 
 def test_a_retry_is_charged_once_and_gets_the_first_private_state(ledger: Ledger) -> None:
-    ledger.reserve(session(1), "flu", cost(0.1), "record", {"seed": b"1"})
-    again = ledger.reserve(session(1), "flu", cost(0.1), "record", {"seed": b"2", "more": b"3"})
+    ledger.charge(session(1), "flu", cost(0.1), unit="record", private={"seed": b"1"})
+    again = ledger.charge(session(1), "flu", cost(0.1), unit="record", private={"seed": b"2", "more": b"3"})
     assert (again.new, again.private) == (False, {"seed": b"1"})
-    assert again.epsilon_after == ledger.spent().epsilon
     assert ledger.spent().sessions == 1
     assert ledger.keep(session(1), "mask", b"4") == b"4"
     assert ledger.keep(session(1), "mask", b"5") == b"4"
-    assert ledger.reserve(session(1), "flu", cost(0.1), "record", {}).private == {"mask": b"4", "seed": b"1"}
+    assert ledger.charge(session(1), "flu", cost(0.1), unit="record", private={}).private == {
+        "mask": b"4",
+        "seed": b"1",
+    }
 
 
 @pytest.mark.parametrize(
     ("study", "charge", "words"),
     [
-        ("other", cost(0.1), "is reserved for study flu, not other: start a new session"),
-        ("flu", cost(0.2), "is reserved with mu 0.1, not 0.2"),
-        ("flu", cost(0.1, 2e-50), "is reserved with closeness 1e-50, not 2e-50"),
-        ("flu", Charge(0.1, 1e-50, 0.6, 1e-6), "is reserved with epsilon 0.5, not 0.6"),
-        ("flu", Charge(0.1, 1e-50, 0.5, 1e-7), "is reserved with delta 1e-06, not 1e-07"),
+        ("other", cost(0.1), "is entered for study flu, not other: start a new session"),
+        ("flu", cost(0.2), "is entered with mu 0.1, not 0.2"),
+        ("flu", cost(0.1, 2e-50), "is entered with closeness 1e-50, not 2e-50"),
+        ("flu", Charge(0.1, 1e-50, 0.6, 1e-6), "is entered with epsilon 0.5, not 0.6"),
+        ("flu", Charge(0.1, 1e-50, 0.5, 1e-7), "is entered with delta 1e-06, not 1e-07"),
     ],
 )
 def test_a_retry_with_another_charge_is_refused(ledger: Ledger, study: str, charge: Charge, words: str) -> None:
     spend(ledger, 1, 0.1)
     with pytest.raises(LedgerError, match=words) as refused:
-        ledger.reserve(session(1), study, charge, "record", {})
+        ledger.charge(session(1), study, charge, unit="record", private={})
     one_line(refused.value)
     assert ledger.spent().sessions == 1
 
@@ -315,7 +322,7 @@ def test_requests_out_of_order_are_refused(ledger: Ledger) -> None:
     with pytest.raises(LedgerError, match="is finished: start a new session"):
         spend(ledger, 1, 0.1)
     with pytest.raises(LedgerError, match="study s protects one party, and the ledger of north counts by record"):
-        ledger.reserve(session(2), "s", cost(0.1), "party", {})
+        ledger.charge(session(2), "s", cost(0.1), unit="party", private={})
     assert ledger.private_state(session(1)) == {"receipt": b"r"}
     ledger.verify()
 
@@ -330,14 +337,14 @@ def test_bad_input_is_refused_before_anything_is_written(path: Path, ledger: Led
         Charge(0.1, 0.0, 1.0, 1.5)
     for key in (b"short", bytes(33), "a" * 32):
         with pytest.raises(InputError, match="must be 32 bytes"):
-            ledger.reserve(key, "s", cost(0.1), "record", {})  # type: ignore[arg-type]
+            ledger.charge(key, "s", cost(0.1), unit="record", private={})  # type: ignore[arg-type]
     for name in ("", " ", "a\nb", "x" * 201, "\ud800"):
         with pytest.raises(InputError, match=r"study = .* must be 1 to 200 printable characters"):
-            ledger.reserve(session(1), name, cost(0.1), "record", {})
+            ledger.charge(session(1), name, cost(0.1), unit="record", private={})
         with pytest.raises(InputError, match="party = "):
             Ledger.create(path.with_name("b"), name, 1.0, 1e-6)
     with pytest.raises(InputError, match="private state seed = str must be bytes"):
-        ledger.reserve(session(1), "s", cost(0.1), "record", {"seed": "SECRET"})  # type: ignore[dict-item]
+        ledger.charge(session(1), "s", cost(0.1), unit="record", private={"seed": "SECRET"})  # type: ignore[dict-item]
     for epsilon, delta in ((0.0, 1e-6), (math.nan, 1e-6), (-1.0, 1e-6), (1.0, 0.0), (1.0, 1.0), (1.0, math.nan)):
         with pytest.raises(InputError):
             ledger.set_limit(epsilon, delta)
@@ -373,7 +380,7 @@ def test_processes_that_spend_at_once_never_exceed_the_limit(path: Path, tmp_pat
     accepted = [name for names, _ in results for name in names]
     with Ledger.open(path) as ledger:
         ledger.verify()
-        found = [entry for entry in ledger.entries() if entry.kind == "reserve"]
+        found = [entry for entry in ledger.entries() if entry.kind == "charge"]
         assert sorted(entry.session for entry in found) == sorted(accepted)
         assert len(accepted) + sum(refused for _, refused in results) == count * rounds
         assert sum(refused for _, refused in results) > 0
@@ -424,7 +431,7 @@ def test_a_killed_process_loses_nothing_it_had_reported(path: Path) -> None:
     with Ledger.open(path) as ledger:
         ledger.verify()
         entries = list(ledger.entries())
-        found = {entry.session for entry in entries if entry.kind == "reserve"}
+        found = {entry.session for entry in entries if entry.kind == "charge"}
         assert reserved <= found
         assert settled <= {entry.session for entry in entries if entry.kind == "settle"}
         assert len(found - reserved) <= 40  # at most the one at work in each round
@@ -511,7 +518,7 @@ def test_clocks_decide_nothing(path: Path, ledger: Ledger, monkeypatch: pytest.M
         monkeypatch.setattr(time, "time", lambda now=now: now)
         spend(ledger, number, 0.05)
         ledger.settle(session(number), "answer", {})
-    times = [entry.time for entry in ledger.entries() if entry.kind == "reserve"]
+    times = [entry.time for entry in ledger.entries() if entry.kind == "charge"]
     assert times == sorted(times, reverse=True)
     assert [entry.number for entry in ledger.entries()] == list(range(1, 10))
     assert ledger.spent().mu == pytest.approx(0.1)
@@ -546,7 +553,7 @@ def verdict(path: Path, head: str | None = None) -> str:
 
 @pytest.fixture
 def written(path: Path) -> Path:
-    """Entries 1 open, 2 reserve, 3 limit, 4 reserve, 5 settle, 6 reserve."""
+    """Entries 1 open, 2 charge, 3 limit, 4 charge, 5 settle, 6 charge."""
     with Ledger.create(path, "north", 1.0, 1e-6) as ledger:
         spend(ledger, 1, 0.1)
         ledger.set_limit(2.0, 1e-6)
@@ -604,15 +611,15 @@ def rechain(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
         ({4}, {"mu": 0.05}, "entry 4 of .* has totals that do not add up"),
         ({4}, {"closeness_total": 0.0}, "entry 4 of .* has totals that do not add up"),
         ({4}, {"limit_epsilon": 9.0}, "entry 4 of .* changes the limit without saying so"),
-        ({4}, {"session": session(1).hex()}, "entry 4 of .* reserves a session again"),
+        ({4}, {"session": session(1).session.hex()}, "entry 4 of .* charges a session again"),
         ({4}, {"session": ""}, "entry 4 of .* has no session"),
-        ({5}, {"session": session(3).hex()}, "entry 5 of .* settles a session that is not reserved"),
+        ({5}, {"session": session(3).session.hex()}, "entry 5 of .* settles a session that is not reserved"),
         ({5}, {"kind": "refund"}, "entry 5 of .* is of unknown kind refund"),
         ({5}, {"kind": "open"}, "entry 5 of .* is of kind open out of place"),
         ({5}, {"mu": 0.1}, "entry 5 of .* has a charge that cannot be"),
         ({4}, {"mu": -0.1}, "entry 4 of .* has a charge that cannot be"),
         ({3}, {"limit_delta": 5.0}, "entry 3 of .* sets a limit that cannot be"),
-        ({3}, {"session": session(9).hex()}, "entry 3 of .* has a session"),
+        ({3}, {"session": session(9).session.hex()}, "entry 3 of .* has a session"),
         ({1, 2}, {"limit_epsilon": 0.3}, "entry 2 of .* makes epsilon 0.396858, over the limit 0.3 of its time"),
     ],
 )
@@ -722,7 +729,7 @@ def test_through_a_link_it_is_the_same_ledger(written: Path) -> None:
     link.symlink_to(written)
     with Ledger.open(link) as one, Ledger.open(written) as two:
         spend(one, 7, 0.1)
-        assert two.status(session(7)) == "reserved"
+        assert two.status(session(7)) == "charged"
         two.verify()
 
 
@@ -804,13 +811,15 @@ def test_create_never_replaces_and_leaves_nothing_behind(tmp_path: Path, monkeyp
 def test_private_state_is_never_shown_and_erased_when_settled(path: Path, ledger: Ledger) -> None:
     marker = b"SECRETNOISE"
     for number in (1, 2):
-        reservation = ledger.reserve(session(number), "s", cost(0.01), "record", {"seed": marker * 3000, "s": marker})
+        reservation = ledger.charge(
+            session(number), "s", cost(0.01), unit="record", private={"seed": marker * 3000, "s": marker}
+        )
         assert "SECRET" not in repr(reservation)
     ledger.keep(session(1), "mask", marker)
     assert marker in path.read_bytes()
     assert "SECRET" not in repr(ledger) + json.dumps(list(ledger.export())) + repr(list(ledger.entries()))
     with pytest.raises(LedgerError) as refused:
-        ledger.reserve(session(1), "s", cost(0.02), "record", {"seed": marker})
+        ledger.charge(session(1), "s", cost(0.02), unit="record", private={"seed": marker})
     assert "SECRET" not in str(refused.value)
     ledger.settle(session(1), "answer", {})
     assert ledger.private_state(session(2))["s"] == marker
@@ -856,7 +865,7 @@ def test_commands(path: Path, tmp_path: Path) -> None:
     made = command("create", path, "--party", "north [bold]", "--epsilon", "1", "--delta", "1e-6")
     assert made == f"wrote {path}\n"
     with Ledger.open(path) as ledger:
-        ledger.reserve(session(1 << 250), "flu [red]", cost(0.1), "record", {"seed": b"SECRET"})
+        ledger.charge(session(1 << 250), "flu [red]", cost(0.1), unit="record", private={"seed": b"SECRET"})
         ledger.settle(session(1 << 250), "answer", {"receipt": b"SECRET"})
     text = command("show", path)
     for part in (
@@ -880,7 +889,7 @@ def test_commands(path: Path, tmp_path: Path) -> None:
     assert checked["entries"] == 4
     assert json.loads(command("show", path, "--json"))["left"] == "inf"
     lines = [json.loads(line) for line in command("export", path).splitlines()]
-    assert [line["kind"] for line in lines] == ["open", "reserve", "settle", "limit"]
+    assert [line["kind"] for line in lines] == ["open", "charge", "settle", "limit"]
     assert lines[3]["limit_epsilon"] == "inf"
     command("export", path, "--out", tmp_path / "a.jsonl")
     assert [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()] == lines
@@ -898,7 +907,7 @@ def test_show_cuts_a_long_ledger(path: Path) -> None:
             spend(ledger, number, 0.01)
     text = command("show", path)
     assert "... 11 earlier" in text
-    assert text.count("reserve") == 40
+    assert text.count("charge") == 40
 
 
 @pytest.mark.parametrize(

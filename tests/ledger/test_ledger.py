@@ -31,7 +31,7 @@ from tpmdp.cli.ledger import ledger as group
 from tpmdp.errors import FileError, InputError, TpmdpError
 from tpmdp.ledger import Charge, Entry, Ledger, LedgerError, OverspendError, SessionKey, promise, promises, square_up
 from tpmdp.ledger.entry import entry_hash
-from tpmdp.ledger.schema import APPLICATION, SCHEMA
+from tpmdp.ledger.schema import APPLICATION, SCHEMA, VERSION, statements_of
 
 ROOT = Path(__file__).parents[2]
 INF = math.inf
@@ -263,8 +263,15 @@ def test_a_charge_is_never_refunded(ledger: Ledger) -> None:
     assert ledger.private_state(session(1)) == {}
     assert [entry.outcome for entry in ledger.entries() if entry.kind == "settle"] == ["failed: connection lost"]
     assert ledger.spent().epsilon == after
-    for name in ("refund", "delete", "remove", "cancel"):
+    for name in ("refund", "delete", "remove", "reopen"):
         assert not hasattr(ledger, name)
+    with pytest.raises(LedgerError, match="is settled, not held: nothing was changed; only a hold is cancelled"):
+        ledger.cancel(session(1))
+    spend(ledger, 2, 0.01)
+    with pytest.raises(LedgerError, match="is charged, not held"):
+        ledger.cancel(session(2))
+    assert ledger.spent().sessions == 2
+    ledger.verify()
 
 
 def test_a_lower_limit_refuses_everything_and_a_higher_one_continues(ledger: Ledger) -> None:
@@ -311,18 +318,24 @@ def test_a_retry_with_another_charge_is_refused(ledger: Ledger, study: str, char
 
 
 def test_requests_out_of_order_are_refused(ledger: Ledger) -> None:
-    with pytest.raises(LedgerError, match="is not reserved: reserve it first"):
+    with pytest.raises(LedgerError, match="is unknown, not charged: charge it first"):
         ledger.settle(session(1), "answer", {})
-    with pytest.raises(LedgerError, match="is not reserved: reserve it first"):
+    with pytest.raises(LedgerError, match="is not in the ledger: hold or charge it first"):
         ledger.keep(session(1), "a", b"")
+    with pytest.raises(LedgerError, match="is not in the ledger: hold or charge it first"):
+        ledger.replace_unless(session(1), {"a": b""}, unless="b")
+    with pytest.raises(LedgerError, match="is unknown, not held"):
+        ledger.cancel(session(1))
     spend(ledger, 1, 0.1)
     ledger.settle(session(1), "answer", {"receipt": b"r"})
     with pytest.raises(LedgerError, match="is finished: start a new session"):
         ledger.keep(session(1), "a", b"")
     with pytest.raises(LedgerError, match="is finished: start a new session"):
         spend(ledger, 1, 0.1)
-    with pytest.raises(LedgerError, match="study s protects one party, and the ledger of north counts by record"):
-        ledger.charge(session(2), "s", cost(0.1), unit="party", private={})
+    with pytest.raises(LedgerError, match="is finished: start a new session"):
+        ledger.replace_unless(session(1), {"receipt": b""}, unless="b")
+    with pytest.raises(LedgerError, match="was charged with another plan or query: set another number"):
+        ledger.charge(session(1, bytes(32)), "flu", cost(0.1), unit="record", private={})
     assert ledger.private_state(session(1)) == {"receipt": b"r"}
     ledger.verify()
 
@@ -335,7 +348,15 @@ def test_bad_input_is_refused_before_anything_is_written(path: Path, ledger: Led
         Charge(0.1, INF, 1.0, 1e-6)
     with pytest.raises(InputError, match=r"delta = 1.5 must lie in \[0, 1\]"):
         Charge(0.1, 0.0, 1.0, 1.5)
-    for key in (b"short", bytes(33), "a" * 32):
+    for key in (
+        SessionKey(b"short", PLAN),
+        SessionKey(bytes(33), PLAN),
+        SessionKey("a" * 32, PLAN),  # type: ignore[arg-type]
+        SessionKey(PLAN, b""),
+        SessionKey(PLAN, bytes(33)),
+    ):
+        with pytest.raises(InputError, match="must be 32 bytes"):
+            ledger.hold(key, "s", cost(0.1), unit="record", private={})
         with pytest.raises(InputError, match="must be 32 bytes"):
             ledger.charge(key, "s", cost(0.1), unit="record", private={})  # type: ignore[arg-type]
     for name in ("", " ", "a\nb", "x" * 201, "\ud800"):
@@ -436,7 +457,7 @@ def test_a_killed_process_loses_nothing_it_had_reported(path: Path) -> None:
         assert settled <= {entry.session for entry in entries if entry.kind == "settle"}
         assert len(found - reserved) <= 40  # at most the one at work in each round
         for name in found:  # an entry and its private state stand or fall together
-            kept = ledger.private_state(bytes.fromhex(name))
+            kept = ledger.private_state(SessionKey(bytes.fromhex(name), PLAN))
             assert kept == {"receipt": b"x"} or len(kept["seed"]) == 9000
 
 
@@ -529,7 +550,7 @@ def test_clocks_decide_nothing(path: Path, ledger: Ledger, monkeypatch: pytest.M
 
 # --- tampering ---------------------------------------------------------------------------------------------------
 
-TRIGGERS = [sql for sql in SCHEMA if sql.startswith("CREATE TRIGGER")]
+TRIGGERS = sorted(sql for sql in statements_of(VERSION) if sql.startswith("CREATE TRIGGER"))
 
 
 def tamper(path: Path, *statements: str) -> None:
@@ -571,6 +592,8 @@ CHANGES = {
     "study": "'other'",
     **dict.fromkeys(("previous", "hash"), "'" + "0" * 64 + "'"),
     "outcome": "'receipt'",
+    "plan": "'ff' || substr(plan, 3)",
+    "unit": "'party'",
 }
 
 
@@ -611,9 +634,18 @@ def rechain(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
         ({4}, {"mu": 0.05}, "entry 4 of .* has totals that do not add up"),
         ({4}, {"closeness_total": 0.0}, "entry 4 of .* has totals that do not add up"),
         ({4}, {"limit_epsilon": 9.0}, "entry 4 of .* changes the limit without saying so"),
-        ({4}, {"session": session(1).session.hex()}, "entry 4 of .* charges a session again"),
+        ({4}, {"session": session(1).session.hex()}, "entry 4 of .* has kind charge where its session does not allow"),
+        ({4}, {"session": session(1).session.hex(), "plan": "ab" * 32}, "entry 4 of .* charges a session again"),
+        ({4}, {"kind": "reserve", "session": session(1).session.hex(), "plan": ""}, "charges a session again"),
+        ({4}, {"unit": "party"}, "entry 4 of .* has totals that do not add up"),
+        ({4}, {"plan": "ab"}, "entry 4 of .* has no plan"),
+        ({4}, {"unit": "person"}, "entry 4 of .* counts by unknown unit person"),
+        ({5}, {"plan": "ab" * 32}, "entry 5 of .* has kind settle where its session does not allow"),
+        ({5}, {"kind": "cancel"}, "entry 5 of .* has kind cancel where its session does not allow"),
+        ({5}, {"kind": "hold"}, "entry 5 of .* has kind hold where its session does not allow"),
+        ({3}, {"kind": "bind", "limit_epsilon": 1.0, "outcome": "ab"}, "entry 3 of .* binds the ledger to no key"),
         ({4}, {"session": ""}, "entry 4 of .* has no session"),
-        ({5}, {"session": session(3).session.hex()}, "entry 5 of .* settles a session that is not reserved"),
+        ({5}, {"session": session(3).session.hex()}, "entry 5 of .* has kind settle where its session does not allow"),
         ({5}, {"kind": "refund"}, "entry 5 of .* is of unknown kind refund"),
         ({5}, {"kind": "open"}, "entry 5 of .* is of kind open out of place"),
         ({5}, {"mu": 0.1}, "entry 5 of .* has a charge that cannot be"),
@@ -675,7 +707,9 @@ def test_dropped_triggers_and_damaged_pages_are_caught(written: Path) -> None:
         "DELETE FROM entries",
         "INSERT OR REPLACE INTO entries SELECT * FROM entries WHERE number = 2",
         "REPLACE INTO entries SELECT 7, kind, time, session, study, 0, closeness, epsilon, delta, mu_squared_total, "
-        "closeness_total, limit_epsilon, limit_delta, outcome, previous, hash FROM entries WHERE number = 2",
+        "closeness_total, limit_epsilon, limit_delta, outcome, previous, hash, plan, unit FROM entries WHERE number=2",
+        "INSERT INTO entries SELECT 7, kind, time, session, study, mu, closeness, epsilon, delta, mu_squared_total, "
+        "closeness_total, limit_epsilon, limit_delta, outcome, previous, hash, 'ab', unit FROM entries WHERE number=2",
         "UPDATE ledger SET party = 'south'",
         "DELETE FROM ledger",
     ],
@@ -702,7 +736,7 @@ def test_files_are_for_the_owner_alone_whatever_the_umask(path: Path) -> None:
         try:
             with Ledger.create(path, "north", 1.0, 1e-6) as ledger:
                 with ledger._transaction() as last:
-                    ledger._append(last, "limit")
+                    ledger._append(last, "limit", balance=last.balance, unit=ledger.unit)
                     files = sorted(file.name for file in path.parent.iterdir())
                     assert files == [path.name, path.name + "-journal"]
                     assert {file.stat().st_mode & 0o777 for file in path.parent.iterdir()} == {0o600}
@@ -748,7 +782,7 @@ def test_files_that_are_no_ledger_give_one_line(tmp_path: Path) -> None:
     newer = tmp_path / "newer"
     Ledger.create(newer, "north", 1.0, 1e-6).close()
     connection = sqlite3.connect(newer)
-    connection.execute("PRAGMA user_version=2")
+    connection.execute("PRAGMA user_version=3")
     connection.close()
     hollow = tmp_path / "hollow"
     connection = sqlite3.connect(hollow)
@@ -766,7 +800,7 @@ def test_files_that_are_no_ledger_give_one_line(tmp_path: Path) -> None:
         (make("empty", b""), "is empty, not a ledger"),
         (make("short", b"x"), "is not a ledger"),
         (database, "is not a ledger"),
-        (newer, "has format 2, and this tpmdp reads format 1"),
+        (newer, "has format 3, and this tpmdp reads formats up to 2: use the tpmdp that wrote it"),
         (hollow, "cannot be used"),
         (half, ""),
         (tmp_path, "is a folder"),

@@ -2,7 +2,7 @@
 
 from tpmdp.ledger.book import Ledger, Status, Stored
 from tpmdp.ledger.entry import Entry, SessionKey
-from tpmdp.ledger.file import UNITS
+from tpmdp.ledger.schema import UNITS
 from tpmdp.ledger.spending import (
     NEXT_CLOSENESS,
     Balance,

@@ -12,8 +12,9 @@ from dataclasses import replace
 
 from tpmdp.errors import InputError, shown
 from tpmdp.ledger.entry import SESSION_BYTES, Entry
-from tpmdp.ledger.file import UNITS, LedgerFile
+from tpmdp.ledger.file import LedgerFile
 from tpmdp.ledger.remaining import room_left
+from tpmdp.ledger.schema import UNITS
 from tpmdp.ledger.spending import (
     Balance,
     Charge,

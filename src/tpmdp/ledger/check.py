@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from tpmdp.errors import InputError, shown
 from tpmdp.ledger.entry import SESSION_BYTES, Entry, entry_hash
+from tpmdp.ledger.schema import UNITS
 from tpmdp.ledger.spending import Balance, add_up, check_limit, promises, rounded_up
 
 # Logarithms differ between machines in the last digits; a check on another machine allows for that.
@@ -88,6 +89,8 @@ class Verification:
         if not all(cost >= 0 for cost in costs) or entry.delta > 1 or (not priced and any(costs)):
             return "has a charge that cannot be"
         unit = entry.unit or self._unit
+        if unit not in UNITS:
+            return f"counts by unknown unit {shown(unit)}"
         balance = self._balances.get(unit)
         if balance is None:
             balance = Balance(0.0, 0.0, math.inf, limit_delta=entry.limit_delta)
@@ -111,10 +114,14 @@ class Verification:
         if entry.kind in _WITHOUT_SESSION:
             if entry.kind == "bind" and self._bound:
                 return "binds the ledger to a second key"
+            if entry.kind == "bind" and len(entry.outcome) != 2 * SESSION_BYTES:
+                return "binds the ledger to no key"
             self._bound |= entry.kind == "bind"
             return "has a session" if entry.session else None
         if len(entry.session) != 2 * SESSION_BYTES:
             return "has no session"
+        if entry.plan and len(entry.plan) != 2 * SESSION_BYTES:
+            return "has no plan"
         if entry.kind not in _BEFORE:
             return f"is of unknown kind {shown(entry.kind)}"
         key = entry.session, entry.plan

@@ -30,6 +30,7 @@ from tpmdp.ledger.entry import COLUMNS, Entry, SessionKey, before_first, entry_h
 from tpmdp.ledger.schema import (
     APPLICATION,
     SCHEMA,
+    UNITS,
     UPGRADE,
     VERSION,
     connect,
@@ -39,7 +40,6 @@ from tpmdp.ledger.schema import (
 )
 from tpmdp.ledger.spending import NOTHING, Balance, Charge, LedgerError, check_limit
 
-UNITS: Final = ("record", "party")
 TEXT_MAX: Final = 200  # characters of a party's or study's name
 _SELECT: Final = {  # by format; noqa: S608 - our own column names
     1: f"SELECT {', '.join(COLUMNS[:-2])}, '' AS plan, '' AS unit FROM entries",  # noqa: S608

@@ -14,6 +14,7 @@ from tpmdp.errors import FileError, shown
 APPLICATION: Final = 0x54504D4C  # "TPML"
 
 VERSION: Final = 2
+UNITS: Final = ("record", "party")
 
 _BUSY_MS: Final = 30_000
 

@@ -16,11 +16,11 @@ from tpmdp.ledger.file import LedgerFile
 from tpmdp.ledger.remaining import room_left
 from tpmdp.ledger.schema import UNITS
 from tpmdp.ledger.spending import (
-    Balance,
     Charge,
     LedgerError,
     OverspendError,
     Spent,
+    Totals,
     add_up,
     check_limit,
     promise,
@@ -99,7 +99,7 @@ class Account(LedgerFile):
         with self._guard():
             return self._spent(self._balance(counted), counted)
 
-    def _spent(self, balance: Balance, unit: str) -> Spent:
+    def _spent(self, balance: Totals, unit: str) -> Spent:
         counted = [] if unit == "record" else [unit]  # a charge by party costs each record, too
         names = [*counted, ""] if unit == self.unit else counted
         among = f"AND unit IN ({', '.join('?' * len(names))})" if counted and self._version > 1 else ""
@@ -119,7 +119,7 @@ class Account(LedgerFile):
             held=len(holds),
         )
 
-    def _balance(self, unit: str, holds_besides: bytes | None = None) -> Balance:
+    def _balance(self, unit: str, holds_besides: bytes | None = None) -> Totals:
         """Totals and limit of a unit. With `holds_besides` also what the sessions other than this one hold."""
         balance = self._own_balance(unit)
         if unit == "record":
@@ -144,10 +144,10 @@ class Account(LedgerFile):
                 most[entry.session] = max(mu, entry.mu), max(closeness, entry.closeness)
         return most
 
-    def _own_balance(self, unit: str) -> Balance:
+    def _own_balance(self, unit: str) -> Totals:
         """What the newest entry of the unit states; without a limit if it has none."""
         newest = self._newest_of(unit)
-        return Balance(0.0, 0.0, math.inf, limit_delta=self._last().limit_delta) if newest is None else newest.balance
+        return Totals(0.0, 0.0, math.inf, limit_delta=self._last().limit_delta) if newest is None else newest.balance
 
     def charged_plan(self, session: bytes) -> bytes | None:
         """The plan with which the session was charged; empty if that is not known any more."""

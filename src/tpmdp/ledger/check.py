@@ -10,7 +10,7 @@ from typing import Any, Final
 from tpmdp.errors import InputError, shown
 from tpmdp.ledger.entry import SESSION_BYTES, Entry, entry_hash
 from tpmdp.ledger.schema import UNITS
-from tpmdp.ledger.spending import Balance, add_up, check_limit, promises, rounded_up
+from tpmdp.ledger.spending import Totals, add_up, check_limit, promises, rounded_up
 
 # Logarithms differ between machines in the last digits; a check on another machine allows for that.
 _OTHER_MACHINE: Final = 1e-12
@@ -29,14 +29,14 @@ class Verification:
 
     def __init__(self, origin: str, unit: str) -> None:
         self.number, self.hash, self._unit = 0, origin, unit
-        self._balances: dict[str, Balance] = {}  # by unit
+        self._balances: dict[str, Totals] = {}  # by unit
         self._kinds: dict[tuple[str, str], str] = {}  # the last kind, by session and plan
         self._charged: set[str] = set()  # sessions
         self._bound = False
 
     def page(self, rows: Sequence[tuple[Any, ...]]) -> tuple[int, str] | None:
         """The number of the first wrong entry of the page and the problem; None if all are right."""
-        totals: list[tuple[int, Balance]] = []
+        totals: list[tuple[int, Totals]] = []
         problem: tuple[int, str] | None = None
         for row in rows:
             entry = Entry(*row)
@@ -59,7 +59,7 @@ class Verification:
                 return number, f"makes epsilon {rounded_up(epsilon)}, over the limit {limit!r} of its time"
         return problem
 
-    def _counted(self, unit: str) -> list[Balance]:
+    def _counted(self, unit: str) -> list[Totals]:
         """What a charge of this unit counts towards; by record also if it protects a whole party."""
         by_party, by_record = self._balances.get("party"), self._balances.get("record")
         if by_party is not None and by_record is not None:
@@ -93,7 +93,7 @@ class Verification:
             return f"counts by unknown unit {shown(unit)}"
         balance = self._balances.get(unit)
         if balance is None:
-            balance = Balance(0.0, 0.0, math.inf, limit_delta=entry.limit_delta)
+            balance = Totals(0.0, 0.0, math.inf, limit_delta=entry.limit_delta)
         if entry.is_charge:
             balance = balance.with_charge(entry.mu, entry.closeness)
         if entry.kind in ("open", "limit"):

@@ -38,7 +38,7 @@ from tpmdp.ledger.schema import (
     file_error,
     statements_of,
 )
-from tpmdp.ledger.spending import NOTHING, Balance, Charge, LedgerError, check_limit
+from tpmdp.ledger.spending import NOTHING, Charge, LedgerError, Totals, check_limit
 
 TEXT_MAX: Final = 200  # characters of a party's or study's name
 _SELECT: Final = {  # by format; noqa: S608 - our own column names
@@ -294,7 +294,7 @@ class LedgerFile:
         last: Entry,
         kind: str,
         *,
-        balance: Balance,
+        balance: Totals,
         unit: str,
         key: SessionKey | None = None,
         study: str = "",

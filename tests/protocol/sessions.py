@@ -53,7 +53,7 @@ class World:
             terms or self.terms,
             index,
             self.identities[index],
-            self.vectors[index],
+            lambda: self.vectors[index],
             self.secrets[index],
             attempt,
         )

@@ -26,6 +26,7 @@ from tpmdp.protocol.messages import EVERYONE, HASH_BYTES, Kind, Message, Message
 from tpmdp.protocol.party import PartySession, ProtocolError, TooEarlyError
 from tpmdp.protocol.secrets import FreshSecrets, Secrets
 from tpmdp.protocol.terms import Guarantee, Terms
+from tpmdp.study.session import key_of
 
 GUARANTEES: Final[tuple[Guarantee, ...]] = ("computational", "statistical")
 NEW_KINDS: Final = (Kind.GROUP, Kind.OPEN, Kind.REVEAL)
@@ -550,8 +551,9 @@ def with_ledgers(world: World, folder: Path, parties: Sequence[int]) -> Iterator
         ledgers = {}
         for index in parties:
             ledger = stack.enter_context(Ledger.create(folder / f"{index}.ledger", f"party {index}", 10.0, 1e-6))
-            ledger.reserve(world.terms.session, "study / session 1", Charge(0.1, 1e-50, 1.0, 1e-6), "record", {})
-            world.secrets[index] = LedgerSecrets(ledger, world.terms.session)
+            charge = Charge(0.1, 1e-50, 1.0, 1e-6)
+            ledger.hold(key_of(world.terms), "study / session 1", charge, unit="record", private={})
+            world.secrets[index] = LedgerSecrets(ledger, key_of(world.terms))
             ledgers[index] = ledger
         yield ledgers
 
@@ -560,7 +562,7 @@ def reopened(world: World, ledgers: dict[int, Ledger], folder: Path, index: int)
     """The party as a new process would make it from its ledger file."""
     ledgers[index].close()
     ledgers[index] = Ledger.open(folder / f"{index}.ledger")
-    secrets = LedgerSecrets(ledgers[index], world.terms.session)
+    secrets = LedgerSecrets(ledgers[index], key_of(world.terms))
     world.secrets[index] = secrets
     return world.party(index, attempt=secrets.last_attempt())
 
@@ -604,7 +606,7 @@ def test_the_self_mask_of_an_attempt_that_was_given_up_is_gone_from_the_disk(
         assert given_up in files_of(tmp_path)
         net.post(0, net.parties[0].drop_missing())
         net.run()
-        used = ledgers[2].private_state(world.terms.session)
+        used = ledgers[2].private_state(key_of(world.terms))
         assert f"pad 2 {2}" in used
         assert not [name for name in used if name.startswith("pad 1 ")]
         assert given_up not in files_of(tmp_path)

@@ -25,9 +25,11 @@ from tpmdp.protocol.messages import (
     decode,
     encode,
 )
+from tpmdp.protocol.parts import encode_parts
 from tpmdp.protocol.party import PartySession, ProtocolError, TooEarlyError
+from tpmdp.protocol.rules import FORMS
 from tpmdp.protocol.secrets import FreshSecrets
-from tpmdp.protocol.terms import Guarantee
+from tpmdp.protocol.terms import Guarantee, Terms
 
 GUARANTEES: tuple[Guarantee, ...] = ("computational", "statistical")
 SHAPES = [
@@ -157,14 +159,60 @@ def test_a_message_in_anothers_name_is_dropped() -> None:
         world.party(0).receive(forge(world, 1, dataclasses.replace(genuine, recipient=2)))
 
 
-def test_a_differing_plan_hash_stops_the_session_and_names_the_party() -> None:
+def other_terms(world: World) -> Terms:
+    return dataclasses.replace(world.terms, sigma=world.terms.sigma + 4)
+
+
+def test_parties_with_different_plans_tell_each_other_what_differs_and_go_no_further() -> None:
     world = World(4, 2, [0])
-    changed = dataclasses.replace(world.terms, sigma=world.terms.sigma + 4)
-    parties = [*world.parties()[:3], world.party(3, terms=changed)]
-    for data in parties[3].start():
-        with pytest.raises(ProtocolError, match="party 4 signed another study or plan"):
-            parties[0].receive(data)
+    parts = {"threshold": "2", 'query "stay"': "mean", "epsilon of party 1": "1"}
+    changed = {**parts, 'query "stay"': "sum", "epsilon of party 1": "2"}
+    asked: list[int] = []
+
+    def party(index: int, terms: Terms, parts: dict[str, str]) -> PartySession:
+        vector = lambda: asked.append(index) or world.vectors[index]  # noqa: E731
+        return PartySession(terms, index, world.identities[index], vector, world.secrets[index], parts=parts)
+
+    parties = [party(index, world.terms, parts) for index in range(3)] + [party(3, other_terms(world), changed)]
+    sent = exchange(parties)
     assert not any(party.done for party in parties)
+    assert asked == []  # nobody was charged
+    for index in range(3):
+        assert parties[index].difference_texts() == ['party 4 has another query "stay", another epsilon of party 1']
+        assert parties[index].waiting_for() == [3]
+    assert len(parties[3].differences) == 3
+    assert {decode(data).kind for _, data in sent} == {Kind.AGREE, Kind.KEYS, Kind.PARTS}
+    hashes = encode_parts(changed)
+    assert not any(hashes in data or b"stay" in data for _, data in sent)  # the relay sees ciphertext
+
+
+def test_a_party_that_mends_its_study_is_welcome() -> None:
+    world = World(4, 2, [0])
+    parties = [*world.parties()[:3], world.party(3, terms=other_terms(world))]
+    before = exchange(parties)
+    world.secrets[3] = FreshSecrets()  # another entry in its ledger, with other keys
+    parties[3] = world.party(3)
+    mended = parties[3].start()
+    ours = [data for to, data in before if to == 3 and decode(data).kind != Kind.PARTS]
+    exchange(parties, first=lambda party: mended if party.index == 3 else [])
+    for data in ours:  # what the relay has stored for it
+        mended += parties[3].receive(data)
+    exchange(parties, first=lambda party: mended if party.index == 3 else [])
+    check_outcome(world, parties)
+    assert not any(party.differences for party in parties)
+
+
+def test_other_plans_cannot_fill_the_memory_or_stop_anybody() -> None:
+    world = World(3, 1, [0])
+    party = world.party(0)
+    party.start()
+    keys = decode(world.party(1).start()[1])
+    for number in range(50):
+        other = dataclasses.replace(keys, plan_hash=number.to_bytes(32, "big"))
+        party.receive(forge(world, 1, other))
+    assert len(party.other_plans[1]) == 8
+    rubbish = dataclasses.replace(keys, kind=Kind.PARTS, plan_hash=bytes(32), recipient=0, body=bytes(100))
+    assert party.receive(forge(world, 1, rubbish)) == []
 
 
 @pytest.mark.parametrize("kind", [Kind.KEYS, Kind.SUBMIT, Kind.PAD, Kind.RESULT])
@@ -188,7 +236,7 @@ def test_different_keys_to_different_parties_never_give_an_answer() -> None:
     """Masks would not cancel: the lead receiver sees that the others saw other keys, and stops."""
     world = World(4, 2, [0])
     double = FreshSecrets()
-    liar = PartySession(world.terms, 2, world.identities[2], world.vectors[2], double)
+    liar = PartySession(world.terms, 2, world.identities[2], lambda: world.vectors[2], double)
     other_key = decode(liar.start()[1]).body
     parties = world.parties()
 
@@ -203,7 +251,7 @@ def test_different_keys_to_different_parties_never_give_an_answer() -> None:
     assert parties[0].result is None
 
 
-@pytest.mark.parametrize("kind", list(Kind))
+@pytest.mark.parametrize("kind", list(FORMS))
 def test_wrong_lengths_addressees_and_attempts_stop_the_session(kind: Kind) -> None:
     world = World(3, 1, [0, 1], "statistical")
     base = decode(world.party(2).start()[0])
@@ -258,9 +306,11 @@ def test_an_unusable_key_is_named() -> None:
 def test_a_vector_or_key_that_does_not_fit_is_refused() -> None:
     world = World(3, 1, [0])
     with pytest.raises(InputError, match="does not fit its public key"):
-        PartySession(world.terms, 0, world.identities[1], world.vectors[0], FreshSecrets())
+        PartySession(world.terms, 0, world.identities[1], lambda: world.vectors[0], FreshSecrets())
+    parties = world.parties()
+    parties[1] = PartySession(world.terms, 1, world.identities[1], lambda: world.vectors[1][:2], world.secrets[1])
     with pytest.raises(InputError, match="must be 3 words of 32 bits"):
-        PartySession(world.terms, 0, world.identities[0], world.vectors[0][:2], FreshSecrets())
+        exchange(parties)
 
 
 def test_a_party_does_not_sign_a_plan_that_breaks_its_budget() -> None:
@@ -523,7 +573,7 @@ def test_masked_vectors_look_uniform_even_to_the_lead_receiver() -> None:
 def test_reprs_and_errors_show_no_secret() -> None:
     world = World(3, 1, [0])
     secrets = FreshSecrets()
-    party = PartySession(world.terms, 0, world.identities[0], world.vectors[0], secrets)
+    party = PartySession(world.terms, 0, world.identities[0], lambda: world.vectors[0], secrets)
     shown = repr(party) + repr(secrets) + repr(party.start()) + str(party.waiting_for())
     assert secrets.key(1).hex() not in shown
     assert repr(secrets.key(1)) not in shown

@@ -218,10 +218,18 @@ def _step(as_json: bool) -> Callable[[str], None]:
 
 
 def _watch(as_json: bool) -> Callable[..., None]:
-    """Show each new step once: as JSON for a program, or on standard error for a person at a terminal."""
+    """Show each new step once: as JSON for a program, or on standard error for a person at a terminal.
+
+    A party with another study is reported at once, wherever standard error goes: somebody has to mend a file.
+    """
     last: list[tuple[str, int]] = []
+    reported: set[str] = set()
 
     def watch(party: Any, sent: int) -> None:
+        for text in party.difference_texts():
+            if text not in reported:
+                reported.add(text)
+                click.echo(f"tpmdp: {text}; nothing is charged, and the session goes on once it is mended", err=True)
         state = (party.step, party.attempt)
         if last == [state]:
             return
@@ -277,11 +285,10 @@ def run(
     folder = data_folder if data_folder is not None else study_file.parent
     state = state_folder if state_folder is not None else Path("tpmdp-state")
 
-    def warn(party: str, query: str) -> None:
-        text = f"none of the records of {party} counts for {query}: check the spelling of categories and conditions"
+    def notice(text: str) -> None:
         click.echo(f"tpmdp: {text}", err=True)
 
-    releases = run_study(study, folder, state, queries=queries_file, warn=warn)
+    releases = run_study(study, folder, state, queries=queries_file, notice=notice)
     if plot is not None:
         _draw(study, releases, plot)
     if as_json:

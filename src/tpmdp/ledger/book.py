@@ -26,6 +26,7 @@ from tpmdp.ledger.file import check_text
 from tpmdp.ledger.spending import Charge, LedgerError
 
 _OUTCOME_MAX: Final = 500
+_WITNESSED: Final = "witnessed"  # in place of a session
 Status = Literal["unknown", "held", "cancelled", "charged", "settled"]
 _STATUS: Final[dict[str, Status]] = {  # by the last entry
     "hold": "held",
@@ -361,6 +362,24 @@ class Ledger(Account):
         with self._transaction():
             rows = [(self._place_of(key), name) for name in names]
             self._connection.executemany("DELETE FROM private WHERE session = ? AND name = ?", rows)
+
+    # Notes of other parties' ledgers ----------------------------------------------------------------------------------
+
+    def witnessed(self, public_key: bytes) -> bytes:
+        """What this party keeps of another party's notes; empty if nothing."""
+        rows = self._read("SELECT value FROM private WHERE session = ? AND name = ?", (_WITNESSED, public_key.hex()))
+        return bytes(rows[0][0]) if rows else b""
+
+    def keep_witnessed(self, public_key: bytes, notes: bytes) -> None:
+        """Keep another party's notes in place of those before."""
+        with self._transaction():
+            self._connection.execute(
+                "INSERT OR REPLACE INTO private VALUES (?, ?, ?)", (_WITNESSED, public_key.hex(), notes)
+            )
+
+    def has_entry(self, number: int, entry_hash: str) -> bool:
+        """Whether the entry with this number has this hash."""
+        return bool(self._read("SELECT 1 FROM entries WHERE number = ? AND hash = ?", (number, entry_hash)))
 
     # Rows -------------------------------------------------------------------------------------------------------------
 

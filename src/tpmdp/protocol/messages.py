@@ -45,6 +45,10 @@ class Kind(IntEnum):
     GROUP = 7  # From the lead receiver: who is in this attempt. Body: one bit per party
     OPEN = 8  # From the lead receiver: all of the group have submitted. Body: digest of the message that was counted
     REVEAL = 9  # My self-mask, for the lead receiver. Body: sealed seed, or words in statistical mode
+    # Between parties with different plans, before anybody is charged:
+    PARTS = 10  # What my study consists of. Body: sealed hashes
+    # Whatever the plans:
+    NOTES = 11  # The head of my ledger, which only I can read, and those of the others that I keep. Body: notes
 
 
 _KINDS: Final = frozenset(Kind)
@@ -76,7 +80,7 @@ class Message:
 
     @property
     def slot(self) -> tuple[int, int, int, int]:
-        """A sender may fill each slot of a session once; two different contents are misconduct."""
+        """A sender may fill each slot of a session once for a plan; two different contents are misconduct."""
         return self.kind, self.attempt, self.sender, self.recipient
 
     @property

@@ -13,6 +13,8 @@ other attempt stay hidden. Theory, "Parties that drop out".
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -35,6 +37,8 @@ from tpmdp.protocol.messages import (
     digest_of,
     verify,
 )
+from tpmdp.protocol.notes import HeadNotes, decode_notes, encode_notes
+from tpmdp.protocol.parts import PARTS_MAX, Parts, differences, encode_parts
 from tpmdp.protocol.rules import (
     CONTENT_RULES,
     ENVELOPE_RULES,
@@ -46,10 +50,11 @@ from tpmdp.protocol.rules import (
     group_of,
     self_mask_bytes,
 )
-from tpmdp.protocol.secrets import Secrets, Submitted
+from tpmdp.protocol.secrets import KEY_BYTES, Secrets, Submitted
 from tpmdp.protocol.state import PartyState
 from tpmdp.protocol.terms import Terms
 
+_PLANS_MAX: Final = 8  # other plans of one party that are answered
 __all__ = ["PartySession", "ProtocolError", "TooEarlyError", "check_identity"]
 
 
@@ -77,12 +82,16 @@ class PartySession(PartyState):
         vector: Callable[[], Mask],
         secrets: Secrets,
         attempt: int = 1,
+        parts: Parts | None = None,
+        notes: HeadNotes | None = None,
     ) -> None:
         check_identity(terms, index, identity)
         terms.check(index)
         super().__init__(terms, index, secrets)
         self._sender = Sender(index, identity, terms.session, plan_hash=terms.plan_hash)
         self._vector = vector
+        self._parts = parts or {}
+        self._notes = notes
         self._seen: dict[tuple[int, int, int, int], bytes] = {}
         self.current = self._new_attempt(attempt)
 
@@ -91,7 +100,7 @@ class PartySession(PartyState):
     def start(self) -> list[bytes]:
         """The first messages: agreement and key. Sending them again after a crash is harmless: they are the same."""
         self.agreed.add(self.index)
-        return [self._signed(Kind.AGREE, EVERYONE, b"", attempt=0), *self._announce()]
+        return [self._signed(Kind.AGREE, EVERYONE, b"", attempt=0), *self._noted(0), *self._announce()]
 
     def retry(self) -> list[bytes]:
         """Begin a new attempt with fresh keys; the vector, and so the noise in it, stays the same.
@@ -137,6 +146,12 @@ class PartySession(PartyState):
         message = decode(data)
         check(ENVELOPE_RULES, self, message)
         digest = verify(data, self.terms.roster[message.sender])
+        if message.kind == Kind.NOTES:
+            return self._on_notes(message)
+        if message.plan_hash != self.terms.plan_hash:
+            return self._on_other_plan(message)
+        if message.kind == Kind.PARTS:
+            return []  # its sender took us for a party with another plan: we have mended our study since
         if message.slot in self._seen:
             if self._seen[message.slot] != digest:
                 raise ONCE.refuse(self, message)
@@ -153,6 +168,46 @@ class PartySession(PartyState):
         self._seen[message.slot] = digest
         return sent + self._proceed()
 
+    def _on_other_plan(self, message: Message) -> list[bytes]:
+        """A party with another study file or version: tell each other what differs, before anybody is charged."""
+        sender, plans = message.sender, self.other_plans.setdefault(message.sender, {})
+        if self.current.submitted or self.attempt > 1 or sender in self.current.keys:
+            return []
+        if message.kind == Kind.KEYS and message.attempt == 1 and len(message.body) == KEY_BYTES:
+            if message.plan_hash in plans or len(plans) >= _PLANS_MAX:
+                return []
+            plans[message.plan_hash] = message.body
+            self.differences[sender] = ["another study or plan"]
+            # Its number stands where others have the attempt: a party may mend its study more than once.
+            envelope = self._sender.envelope(Kind.PARTS, len(plans), sender)
+            content = encode_parts(self._parts)
+            return [self._sender.sealed(envelope, self.current.own, message.body, content=content)] if content else []
+        if message.kind == Kind.PARTS and len(message.body) <= PARTS_MAX:
+            if message.plan_hash not in plans:
+                raise TooEarlyError("the parts of another study before the key that opens them")
+            with suppress(MessageError):  # for another plan that this party had before
+                content = open_sealed(self.current.own, plans[message.plan_hash], message)
+                self.differences[sender] = differences(self._parts, content)
+        return []
+
+    def _on_notes(self, message: Message) -> list[bytes]:
+        """Keep the sender's note, and look for our own heads in our ledger."""
+        if self._notes is not None:
+            own, others = decode_notes(message.body)
+            for note in others.get(self.index, []):
+                self._notes.check(note)
+            self._notes.keep(self.terms.roster[message.sender], own)
+        return []
+
+    def _noted(self, attempt: int) -> list[bytes]:
+        """A message with the note of our ledger and, at the start, those of the others that we keep."""
+        if self._notes is None:
+            return []
+        keys = enumerate(self.terms.roster) if attempt == 0 else []
+        kept = {party: self._notes.kept(key) for party, key in keys if party != self.index}
+        body = encode_notes(self._notes.own(), {party: notes for party, notes in kept.items() if notes})
+        return [self._signed(Kind.NOTES, EVERYONE, self._notes.fixed(attempt, body), attempt=attempt)]
+
     # Handlers, one per kind; the rules have been checked --------------------------------------------------------------
 
     def _on_agree(self, message: Message, digest: bytes) -> list[bytes]:
@@ -167,6 +222,7 @@ class PartySession(PartyState):
             self.agreed.add(message.sender)
         self.current.keys[message.sender] = message.body
         self.current.digests[message.sender] = digest
+        self.differences.pop(message.sender, None)  # it has mended its study
         return sent
 
     def _on_pad(self, message: Message, digest: bytes) -> list[bytes]:
@@ -311,11 +367,12 @@ class PartySession(PartyState):
     def _submit(self) -> list[bytes]:
         attempt, terms = self.current, self.terms
         attempt.add_vector(self._vector())
+        sent = self._noted(attempt.number)  # with the charge
         if not attempt.statistical:
             attempt.add_pairwise_masks()
         if self.is_lead:
             attempt.submitted = attempt.counted[self.index] = attempt.digests[self.index]
-            return []
+            return sent
         if self.may_drop:
             attempt.add_self_mask(self._self_mask())
         content = attempt.transcript + attempt.total.tobytes()
@@ -327,7 +384,7 @@ class PartySession(PartyState):
             raise ProtocolError("somebody sent two kinds of keys in this attempt: stop, and start a new session")
         if not self._secrets.note_submission(attempt.number, submitted, attempt.bound):
             raise _rebound()
-        return [data]
+        return [*sent, data]
 
     def _finish(self) -> list[bytes]:
         """At the lead receiver: all masks have cancelled."""

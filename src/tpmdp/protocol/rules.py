@@ -1,6 +1,7 @@
 """What each kind of message must look like. A refusal names the rule that the message breaks.
 
-`FORMS` is the table of kinds: who sends a message to whom, in which attempts, and what its body holds. The rules check
+`FORMS` is the table of kinds among parties with the same plan: who sends a message to whom, in which attempts, and what
+its body holds. The rules check
 that table (`FORM_RULES`), what the recipient must have seen before (`STATE_RULES`) and what a sealed message must agree
 with (`CONTENT_RULES`). A message that breaks one of `ENVELOPE_RULES` proves nothing against anybody and is dropped.
 """
@@ -141,11 +142,6 @@ def _has_role(role: Role, party: int, terms: Terms) -> bool:
 
 _BREAKS: Final = "sent a {kind} message that breaks the protocol"
 FORM_RULES: Final = (
-    Rule(
-        "same plan",
-        "signed another study or plan ({theirs}) than this one ({ours}); compare the study files and versions of tpmdp",
-        lambda state, message: message.plan_hash == state.terms.plan_hash,
-    ),
     Rule("body length", _BREAKS, lambda state, message: len(message.body) == FORMS[message.kind].length(state.terms)),
     Rule(
         "broadcast or to one party",

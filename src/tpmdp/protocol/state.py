@@ -5,6 +5,7 @@ from __future__ import annotations
 from tpmdp._util.arrays import IntArray
 from tpmdp.protocol.attempt import Attempt
 from tpmdp.protocol.messages import Kind, Message
+from tpmdp.protocol.parts import difference_text
 from tpmdp.protocol.secrets import Secrets, Submitted
 from tpmdp.protocol.terms import Terms
 
@@ -21,6 +22,8 @@ class PartyState:
         self.agreed: set[int] = set()
         self.groups: dict[int, frozenset[int]] = {1: frozenset(range(terms.count))}  # by attempt
         self.submissions = secrets.submissions()  # by attempt, including those before a restart
+        self.other_plans: dict[int, dict[bytes, bytes]] = {}  # keys of parties with other plans, by plan
+        self.differences: dict[int, list[str]] = {}  # what such a party has that we have not, in words
         self._secrets = secrets
         self._answered = 0  # the attempt whose answer this party has
 
@@ -99,7 +102,9 @@ class PartyState:
     @property
     def expects(self) -> frozenset[Kind]:
         """Kinds of message that can be used now. Asking for no others keeps a receiver's memory at one vector."""
-        kinds = {Kind.KEYS}
+        kinds = {Kind.KEYS, Kind.NOTES}
+        if self.other_plans and not self.ready:
+            kinds.add(Kind.PARTS)
         if self.is_lead and self.step == "agree":
             kinds.add(Kind.AGREE)
         if self.may_drop and not self.is_lead:
@@ -136,6 +141,10 @@ class PartyState:
             "done": set(),
         }
         return sorted(missing[self.step])
+
+    def difference_texts(self) -> list[str]:
+        """One line for each party that has another study or plan."""
+        return [difference_text(self.terms.spec.name(party), found) for party, found in self.differences.items()]
 
     def answers_submission(self, message: Message) -> bool:
         """Whether this party has submitted to the message's attempt and knows its group."""

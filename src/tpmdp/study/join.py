@@ -23,6 +23,7 @@ from tpmdp.engines.relay.wire import frames
 from tpmdp.errors import DeadlineError, InputError, shown
 from tpmdp.ledger import Ledger, LedgerError
 from tpmdp.ledger.session_store import LedgerSecrets
+from tpmdp.ledger.witness import LedgerNotes
 from tpmdp.protocol.masks import from_words
 from tpmdp.protocol.party import PartySession, check_identity
 from tpmdp.protocol.terms import Terms
@@ -198,6 +199,7 @@ class _RelayJoined(_Joined):
     def compute(self, deadline: float) -> PartyRelease:
         terms, account = self.terms, self.account
         secrets = LedgerSecrets(self.ledger, account.key)
+        notes = LedgerNotes(self.ledger, account.key, self.identity)
         with self._mailbox(deadline, self.on_trouble) as mailbox:
             mailbox.connect()  # a relay that cannot be used leaves no trace
             account.hold(self.contribution)
@@ -207,7 +209,16 @@ class _RelayJoined(_Joined):
 
             def make() -> PartySession:
                 attempt = secrets.last_attempt()
-                return PartySession(terms, self.index, self.identity, vector=vector, secrets=secrets, attempt=attempt)
+                return PartySession(
+                    terms,
+                    self.index,
+                    self.identity,
+                    vector=vector,
+                    secrets=secrets,
+                    attempt=attempt,
+                    parts=self.study.parts(),
+                    notes=notes,
+                )
 
             try:
                 failed, patience = secrets.failed_attempt(), self.study.patience

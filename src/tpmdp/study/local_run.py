@@ -90,17 +90,17 @@ def run_study(
     data_folder: Path,
     state: Path,
     queries: Path | None = None,
-    warn: Callable[[str, str], None] = lambda *_: None,
+    notice: Callable[[str], None] = lambda _: None,
 ) -> list[PartyRelease]:
     """Run the study with data from `data_folder`/NAME.csv and keys and ledgers in `state`; in the study's order.
 
-    `queries` is the file of custom queries, if the study has any. `warn` is called with a party and a query for which
-    none of the party's records counts.
+    `queries` is the file of custom queries, if the study has any. `notice` is called with what people should know: new
+    ledgers, which bring a new budget, and queries for which none of a party's records counts.
     """
     files = {member.name: find_source(data_folder, member.name) for member in study.parties if member.records}
     _make_folder(state)
     keyed = _with_keys(study if study.computation.uses_relay else _on_loopback(study), state)
-    _check_all(keyed, files, state, warn=warn)
+    _check_all(keyed, files, state, notice=notice)
     study_file = state / "study.toml"
     with replacing(study_file) as temporary:
         temporary.write_text(keyed.toml(), encoding="utf-8")
@@ -122,7 +122,7 @@ def run_study(
     return [party.outcome for party in parties if party.outcome is not None]
 
 
-def _check_all(study: Study, files: dict[str, Path], state: Path, warn: Callable[[str, str], None]) -> None:
+def _check_all(study: Study, files: dict[str, Path], state: Path, notice: Callable[[str], None]) -> None:
     """Check every party's data and ledger before any is charged: a party that refuses later would cost the others."""
     study.check_custom()
     terms = study.terms()
@@ -130,12 +130,16 @@ def _check_all(study: Study, files: dict[str, Path], state: Path, warn: Callable
         columns = study.columns_of(member.name)
         table = read_table(files[member.name], columns) if member.records else {}
         for query in contribute(study, terms, member.name, table=table).uncounted:
-            warn(member.name, query)
+            text = "check the spelling of categories and conditions"
+            notice(f"none of the records of {member.name} counts for {query}: {text}")
         path = state / f"{member.name}.ledger"
         if path.exists():
             identity = read_key(state / f"{member.name}.key")
             with open_or_create_ledger(path, study, member.name, identity=identity) as ledger:
                 check_room(study, terms, index, ledger=ledger)
+    new = [member.name for member in study.parties if not (state / f"{member.name}.ledger").exists()]
+    if new:
+        notice(f"{state} has no ledger of {shown(', '.join(new), 300)}: new ones are made, with a new budget each")
 
 
 def _on_loopback(study: Study) -> Study:

@@ -15,6 +15,7 @@ import numpy as np
 from tpmdp._util import fields as read
 from tpmdp._util.arrays import FloatArray
 from tpmdp._util.canonical import canonical_json
+from tpmdp._version import __version__
 from tpmdp.data.source import find_source, read_table
 from tpmdp.data.table import ColumnKind, Table
 from tpmdp.errors import InputError, shown
@@ -233,6 +234,28 @@ class Study:
         each = [weight.hex() for weight in self.weights.each.tolist()]
         weights = "" if self.weighting == "equal" else f"weights {each} spread {self.spread.hex()} "
         return f"{self.unit} {[party.records for party in self.parties]} {weights}{query}"
+
+    def parts(self) -> dict[str, str]:
+        """Every part of the study that the parties must agree on, by name, to say what differs."""
+        parts = {
+            "version of tpmdp": __version__,
+            "threshold": str(self.threshold),
+            "receivers": ", ".join(sorted(self.receivers)),
+            "guarantee": self.guarantee,
+            "number of parties that may drop out": str(self.tolerate),
+            "unit": self.unit,
+            "weights": f"{self.weighting} {self.spread.hex()}",
+        }
+        for party, weight in zip(self.parties, self.weights.each.tolist(), strict=True):
+            parts[f"epsilon of {party.name}"] = party.epsilon.hex()
+            parts[f"delta of {party.name}"] = party.delta.hex()
+            parts[f"number of records of {party.name}"] = str(party.records)
+            parts[f"threshold of {party.name}"] = str(party.threshold)
+            parts[f"weight of {party.name}"] = weight.hex()
+        for query in self.queries:
+            settings = exact_settings({**query.settings(), "code": query.code})
+            parts[f'query "{query.name}"'] = canonical_json(settings)
+        return parts
 
     @property
     def roster(self) -> tuple[bytes, ...]:

@@ -156,4 +156,9 @@ def _late(party: PartySession) -> str:
     if party.step == "receive" and not party.is_lead:
         what = "answer"
     listed = shown(", ".join(names), 400)
+    differ = party.difference_texts()
+    if differ:
+        return f"the deadline passed; {'; '.join(differ)}: compare the study files, mend one and join again"
+    if party.step in ("agree", "keys") and len(names) == party.terms.count - 1:
+        listed += " (a study with another name, session or key is another session: compare them, too)"
     return f"the deadline passed with no {what} from {listed}: join again with a later deadline to resume the session"

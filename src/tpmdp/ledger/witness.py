@@ -1,0 +1,64 @@
+"""Notes of a ledger's head that other parties keep, and theirs in this ledger. Theory, "Witnessed heads"."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Sequence
+from typing import Final
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from tpmdp.errors import shown
+from tpmdp.ledger import Ledger, LedgerError, SessionKey
+from tpmdp.protocol.notes import NOTE_BYTES, NOTES_MAX
+
+_NONCE_BYTES: Final = 12
+_CONTENT: Final = struct.Struct(">Q32s")  # number and hash of an entry
+
+
+class RestoredLedgerError(LedgerError):
+    """The ledger lacks an entry that it once had."""
+
+
+class LedgerNotes:
+    """The notes of one party's ledger, sealed with a key of its identity."""
+
+    def __init__(self, ledger: Ledger, key: SessionKey, identity: Ed25519PrivateKey) -> None:
+        self._ledger, self._key = ledger, key
+        secret = HKDF(hashes.SHA256(), 32, salt=None, info=b"tpmdp head 1").derive(identity.private_bytes_raw())
+        self._cipher = AESGCM(secret)
+
+    def own(self) -> bytes:
+        newest = self._ledger.newest(1)[0]
+        nonce = os.urandom(_NONCE_BYTES)
+        content = _CONTENT.pack(newest.number, bytes.fromhex(newest.hash))
+        return nonce + self._cipher.encrypt(nonce, content, None)
+
+    def fixed(self, attempt: int, body: bytes) -> bytes:
+        return self._ledger.keep(self._key, f"notes {attempt}", body)
+
+    def keep(self, public_key: bytes, note: bytes) -> None:
+        notes = [note, *(old for old in self.kept(public_key) if old != note)]
+        self._ledger.keep_witnessed(public_key, b"".join(notes[:NOTES_MAX]))
+
+    def kept(self, public_key: bytes) -> Sequence[bytes]:
+        stored = self._ledger.witnessed(public_key)
+        return [stored[at : at + NOTE_BYTES] for at in range(0, len(stored), NOTE_BYTES)]
+
+    def check(self, note: bytes) -> None:
+        try:
+            content = self._cipher.decrypt(note[:_NONCE_BYTES], note[_NONCE_BYTES:], None)
+        except InvalidTag:  # not a note of ours: anybody can invent one
+            return
+        number, head = _CONTENT.unpack(content)
+        if not self._ledger.has_entry(number, head.hex()):
+            raise RestoredLedgerError(
+                f"the ledger {shown(str(self._ledger.path), 300)}",
+                f"lacks entry {number}, of which other parties have a note: it was restored from an old copy",
+                "restore the newest copy; if there is none, make a new key that the other parties accept",
+            )

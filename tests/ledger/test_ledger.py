@@ -24,6 +24,7 @@ import tpmdp
 import tpmdp.ledger as module
 import tpmdp.ledger.file as ledger_file
 import tpmdp.ledger.schema as ledger_schema
+from tests.effort import THOROUGH
 from tests.oracles import DIGITS, exact_delta
 from tests.patience import HANG_S
 from tests.processes import Process
@@ -444,21 +445,46 @@ def test_threads_may_share_a_ledger(path: Path) -> None:
 def test_a_killed_process_loses_nothing_it_had_reported(path: Path) -> None:
     Ledger.create(path, "north", INF, 1e-6).close()
     result = finish(worker("kill", path, 40, 1))
-    reserved = {line[:-1] for line in result["reported"] if line.endswith("r")}
-    settled = {line[:-1] for line in result["reported"] if line.endswith("s")}
-    assert len(reserved) >= 40
-    assert settled
+    told = {step: {line[:-1] for line in result["reported"] if line.endswith(step)} for step in "hcrs"}
+    assert len(told["h"]) >= 40
+    assert all(told.values())
     assert result["hot"] > 0  # some were killed half-way through writing
     with Ledger.open(path) as ledger:
         ledger.verify()
         entries = list(ledger.entries())
-        found = {entry.session for entry in entries if entry.kind == "charge"}
-        assert reserved <= found
-        assert settled <= {entry.session for entry in entries if entry.kind == "settle"}
-        assert len(found - reserved) <= 40  # at most the one at work in each round
-        for name in found:  # an entry and its private state stand or fall together
+        kinds = {"h": "hold", "c": "cancel", "r": "charge", "s": "settle"}
+        found = {step: {entry.session for entry in entries if entry.kind == kind} for step, kind in kinds.items()}
+        for step in "hcrs":
+            assert told[step] <= found[step]
+            assert len(found[step] - told[step]) <= 40  # at most the one at work in each round
+        assert not found["c"] & found["r"]
+        assert ledger.spent().sessions == len(found["r"])
+        assert len(ledger.holds()) == len(found["h"] - found["r"] - found["c"])
+        for name in found["h"]:  # an entry and its private state stand or fall together
             kept = ledger.private_state(SessionKey(bytes.fromhex(name), PLAN))
-            assert kept == {"receipt": b"x"} or len(kept["seed"]) == 9000
+            if name in found["s"] or name in found["c"]:
+                assert kept == ({"receipt": b"x"} if name in found["s"] else {})
+            else:
+                assert len(kept["statistic"]) == 3000
+                assert (len(kept.get("seed", b"")) == 9000) == (name in found["r"])
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("old", [False, True])
+def test_a_kill_at_every_statement_leaves_the_state_before_or_after(tmp_path: Path, old: bool) -> None:
+    """Also within a statement: at every 53rd instruction of SQLite's machine, at every one if thorough.
+
+    `old`: the ledger is of format 1, so that the operation on a new session also upgrades it.
+    """
+    stride = 1 if THOROUGH else 53
+    more = [ROOT / "tests" / "golden" / "state" / "begun.ledger"] if old else []
+    seen = finish(worker("crash", tmp_path, stride, *more))
+    assert len(seen) == 2 if old else 8
+    for name, counts in seen.items():
+        assert counts["statements"] >= 4, name
+        assert counts["instructions"] >= 3, name
+        assert counts["before"] >= 8, name
+        assert counts["after"] >= 2, name
 
 
 @pytest.mark.process

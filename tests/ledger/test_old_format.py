@@ -237,6 +237,9 @@ def test_ledgers_that_the_version_before_wrote_are_upgraded(tmp_path: Path, name
         assert ledger.verify(head) == ledger.newest(1)[0].hash
         assert list(ledger.entries())[:-1] == before
         assert ledger.spent() == spent
+        if status == "settled":  # from a hash of the data beside its salt, the data can be found by trying
+            assert {"salt", "data"} <= set(private)
+            private = {name: value for name, value in private.items() if name not in ("salt", "data")}
         assert (ledger.status(known), ledger.private_state(known)) == (status, private)
         assert {entry.unit for entry in before} == {""}
         assert isinstance(before[0], Entry)

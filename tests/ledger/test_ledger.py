@@ -359,7 +359,7 @@ def test_bad_input_is_refused_before_anything_is_written(path: Path, ledger: Led
         with pytest.raises(InputError, match="must be 32 bytes"):
             ledger.hold(key, "s", cost(0.1), unit="record", private={})
         with pytest.raises(InputError, match="must be 32 bytes"):
-            ledger.charge(key, "s", cost(0.1), unit="record", private={})  # type: ignore[arg-type]
+            ledger.charge(key, "s", cost(0.1), unit="record", private={})
     for name in ("", " ", "a\nb", "x" * 201, "\ud800"):
         with pytest.raises(InputError, match=r"study = .* must be 1 to 200 printable characters"):
             ledger.charge(session(1), name, cost(0.1), unit="record", private={})

@@ -92,9 +92,9 @@ def test_the_ledger_of_a_run_can_be_shown_verified_and_exported(state: Path) -> 
     tpmdp("ledger", "verify", file, "--head", head, folder=state)
     assert "noted earlier" in refused("ledger", "verify", file, "--head", "0" * 64, folder=state)
     lines = tpmdp("ledger", "export", file, folder=state).stdout.splitlines()
-    assert [json.loads(line)["kind"] for line in lines] == ["open", "reserve", "settle"]
+    assert [json.loads(line)["kind"] for line in lines] == ["open", "bind", "hold", "charge", "settle"]
     tpmdp("ledger", "export", file, "--out", "a.csv", folder=state)
-    assert (state / "a.csv").read_text().count("\n") == 4
+    assert (state / "a.csv").read_text().count("\n") == 6
     (state / "a.csv").unlink()
 
 

@@ -100,7 +100,7 @@ class Parties:
     def charges(self, name: str) -> int:
         with self.ledger(name) as ledger:
             ledger.verify()
-            return sum(entry.kind == "reserve" for entry in ledger.entries())
+            return sum(entry.is_charge for entry in ledger.entries())
 
     def private_state(self, name: str) -> dict[str, bytes]:
         with self.ledger(name) as ledger:

@@ -14,6 +14,7 @@ import httpx
 
 from tests.processes import Process
 from tpmdp.ledger import Ledger
+from tpmdp.protocol.messages import Kind
 from tpmdp.protocol.terms import Terms
 from tpmdp.study.identity import public_text, read_key, write_key
 from tpmdp.study.model import Study
@@ -22,6 +23,7 @@ NAMES = ("north", "south", "lab")  # north leads, lab receives too, south gets a
 RECORDS = {"north": [70, 20, 66, 41], "south": [65, 10, 99], "lab": [80, 64]}
 TRUTH = 5  # ages of at least 65
 SABOTEUR = "tests.faults.saboteur"
+DATA_KINDS = (Kind.SUBMIT, Kind.RESULT, Kind.RECEIPT, Kind.REVEAL)  # what leaves only after a charge
 HANG_S = 300.0  # only guards against a hang
 
 
@@ -133,18 +135,21 @@ class Consortium:
     # What must hold whatever happened
 
     def check_ledgers(self) -> None:
-        """Whoever sent a message was charged, once, and no ledger is damaged."""
+        """Whoever sent what depends on data was charged, once; whoever sent anything has a hold; ledgers are sound."""
         senders = self.senders()
+        submitted = {sender for sender, kind in self._messages() if kind in DATA_KINDS}
         for place, name in enumerate(NAMES):
             if not self.ledger_file(name).exists():
                 assert place not in senders
                 continue
             with Ledger.open(self.ledger_file(name)) as ledger:
                 ledger.verify()
-                reserved = [entry for entry in ledger.entries() if entry.kind == "reserve"]
                 session = self.terms.session.hex()
-                count = sum(entry.session == session for entry in reserved)
-                assert count == 1 if place in senders else count <= 1
+                entries = [entry for entry in ledger.entries() if entry.session == session]
+                if place in senders:
+                    assert entries
+                count = sum(entry.is_charge for entry in entries)
+                assert count == 1 if place in submitted else count <= 1
                 if count:
                     assert ledger.spent().mu >= self.terms.charge(place)[0]
 

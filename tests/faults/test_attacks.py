@@ -22,6 +22,7 @@ from tpmdp.protocol.messages import EVERYONE, Kind, Message, MessageError, decod
 from tpmdp.protocol.messages import verify as verify_signature
 from tpmdp.protocol.terms import Terms
 from tpmdp.study.identity import read_key
+from tpmdp.study.session import key_of
 
 pytestmark = pytest.mark.process
 
@@ -187,7 +188,7 @@ def test_the_relay_and_colluding_non_receivers_see_ciphertext_keys_and_signature
         vectors = {}
         for place, name in enumerate(NAMES):
             with Ledger.open(consortium.ledger_file(name)) as ledger:
-                kept = ledger.private_state(terms.session)
+                kept = ledger.private_state(key_of(terms))
                 keys[place] = X25519PrivateKey.from_private_bytes(kept["key 1"])
                 vectors[place] = kept["vector"]
         for process in (consortium.join("north"), *others):

@@ -11,12 +11,15 @@ import pytest
 from tests.faults.consortium import HANG_S, NAMES, Consortium, check_answers, ended, wait_until
 from tpmdp.ledger import Ledger
 from tpmdp.protocol.masks import from_words, word_type
+from tpmdp.study.session import key_of
 
 pytestmark = pytest.mark.process
 
 STEPS = [
-    "before:Ledger.reserve:1",
-    "after:Ledger.reserve:1",
+    "before:Ledger.hold:1",
+    "after:Ledger.hold:1",
+    "before:Ledger.charge:1",
+    "after:Ledger.charge:1",
     "before:Mailbox.post:1",
     "after:Mailbox.post:1",
     "before:Mailbox.post:2",
@@ -66,7 +69,7 @@ def test_all_killed_before_they_settle_get_the_answer_of_the_noise_they_had_draw
         total = np.zeros(1, dtype=word_type(terms.grid.word))
         for name in NAMES:
             with Ledger.open(consortium.ledger_file(name)) as ledger:
-                kept = ledger.private_state(terms.session)
+                kept = ledger.private_state(key_of(terms))
                 total += np.frombuffer(kept["vector"], dtype=total.dtype)
         told = {name: ended(process) for name, process in zip(NAMES, consortium.join_all(), strict=True)}
         expected = terms.grid.decode(from_words(total, terms.grid.word))[0]
@@ -74,7 +77,7 @@ def test_all_killed_before_they_settle_get_the_answer_of_the_noise_they_had_draw
         consortium.check_ledgers()
         for name in NAMES:  # what could undo the noise is erased
             with Ledger.open(consortium.ledger_file(name)) as ledger:
-                assert set(ledger.private_state(terms.session)) - {"outbox"} == {"plan", "salt", "data", "told"}
+                assert set(ledger.private_state(key_of(terms))) - {"outbox"} == {"plan", "data", "told"}
 
 
 @pytest.mark.parametrize(

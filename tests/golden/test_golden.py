@@ -23,7 +23,8 @@ from tpmdp.ledger.session_store import LedgerSecrets
 from tpmdp.planning.plan_file import read_plan
 from tpmdp.study import join as participation
 from tpmdp.study.contribution import contribute
-from tpmdp.study.session import reserve
+from tpmdp.study.identity import read_key
+from tpmdp.study.session import SessionAccount
 
 EXPECTED = HERE / "expected.json"
 HEADS = {
@@ -81,12 +82,15 @@ def test_a_session_begun_by_the_version_before_goes_on_with_its_noise(state: Pat
     terms = study.terms()
     table = tpmdp.read_table(state / "south.csv", study.columns_of("south"))
     with tpmdp.Ledger.open(state / "begun.ledger") as ledger:
-        vector = reserve(contribute(study, terms, "south", table), ledger)
+        account = SessionAccount(study, terms, "south", identity=read_key(state / "south.key"), ledger=ledger)
+        contribution = contribute(study, terms, "south", table)
+        vector = account.charge(account.hold(contribution))
         assert hashlib.sha256(vector.tobytes()).hexdigest() == VECTOR
-        assert LedgerSecrets(ledger, terms.session).last_attempt() == 1
+        assert LedgerSecrets(ledger, account.key).last_attempt() == 1
         assert ledger.spent().sessions == 1
         with pytest.raises(tpmdp.InputError, match="was begun with other data"):
-            reserve(contribute(study, terms, "south", {**table, "age": np.full(9, 90.0)}), ledger)
+            account.hold(contribute(study, terms, "south", {**table, "age": np.full(9, 90.0)}))
+        ledger.verify()
 
 
 if __name__ == "__main__":

@@ -24,21 +24,25 @@ import tpmdp
 import tpmdp.ledger as module
 import tpmdp.ledger.file as ledger_file
 import tpmdp.ledger.schema as ledger_schema
+from tests.effort import THOROUGH
 from tests.oracles import DIGITS, exact_delta
 from tests.patience import HANG_S
 from tests.processes import Process
 from tpmdp.cli.ledger import ledger as group
 from tpmdp.errors import FileError, InputError, TpmdpError
-from tpmdp.ledger import Charge, Entry, Ledger, LedgerError, OverspendError, promise, promises, square_up
+from tpmdp.ledger import Charge, Entry, Ledger, LedgerError, OverspendError, SessionKey, promise, promises, square_up
 from tpmdp.ledger.entry import entry_hash
-from tpmdp.ledger.schema import APPLICATION, SCHEMA
+from tpmdp.ledger.schema import APPLICATION, SCHEMA, VERSION, statements_of
 
 ROOT = Path(__file__).parents[2]
 INF = math.inf
 
 
-def session(number: int) -> bytes:
-    return number.to_bytes(32, "big")
+PLAN = bytes(range(32))
+
+
+def session(number: int, plan: bytes = PLAN) -> SessionKey:
+    return SessionKey(number.to_bytes(32, "big"), plan)
 
 
 def cost(mu: float, closeness: float = 1e-50) -> Charge:
@@ -57,7 +61,8 @@ def ledger(path: Path) -> Iterator[Ledger]:
 
 
 def spend(ledger: Ledger, number: int, mu: float, closeness: float = 1e-50) -> float:
-    return ledger.reserve(session(number), "flu", cost(mu, closeness), ledger.unit, {}).epsilon_after
+    ledger.charge(session(number), "flu", cost(mu, closeness), unit=ledger.unit, private={})
+    return ledger.spent().epsilon
 
 
 def worker(*arguments: object) -> Process:
@@ -86,18 +91,18 @@ def one_line(error: BaseException) -> str:
 # --- what is written is what is read -----------------------------------------------------------------------------
 
 
-def test_what_is_reserved_and_settled_is_there_after_reopening(path: Path, ledger: Ledger) -> None:
-    first = ledger.reserve(session(1), "flu", cost(0.1), "record", {"seed": b"\0\xff", "key": b""})
+def test_what_is_charged_and_settled_is_there_after_reopening(path: Path, ledger: Ledger) -> None:
+    first = ledger.charge(session(1), "flu", cost(0.1), unit="record", private={"seed": b"\0\xff", "key": b""})
     assert first.new
     assert first.private == {"seed": b"\0\xff", "key": b""}
     ledger.close()
     with Ledger.open(path) as again:
-        assert (again.party, again.unit, again.status(session(1))) == ("north", "record", "reserved")
+        assert (again.party, again.unit, again.status(session(1))) == ("north", "record", "charged")
         assert again.private_state(session(1)) == {"seed": b"\0\xff", "key": b""}
         again.settle(session(1), "answer", {"receipt": b"r"})
         assert again.private_state(session(1)) == {"receipt": b"r"}
         kinds = [(entry.number, entry.kind, entry.study, entry.outcome) for entry in again.entries()]
-        assert kinds == [(1, "open", "", ""), (2, "reserve", "flu", ""), (3, "settle", "flu", "answer")]
+        assert kinds == [(1, "open", "", ""), (2, "charge", "flu", ""), (3, "settle", "flu", "answer")]
         assert list(again.entries())[1].charge == cost(0.1)
         assert again.verify() == list(again.entries())[-1].hash
         assert again.status(session(2)) == "unknown"
@@ -138,7 +143,8 @@ def test_composition_is_never_below_the_oracle_and_tight(tmp_path: Path) -> None
         charges = [cost(scale * chance.random(), tau * chance.random()) for _ in range(count)]
         with Ledger.create(tmp_path / f"{case}", "north", INF, delta) as ledger:
             for number, charge in enumerate(charges):
-                after = ledger.reserve(session(number), "s", charge, "record", {}).epsilon_after
+                ledger.charge(session(number), "s", charge, unit="record", private={})
+                after = ledger.spent().epsilon
                 assert exact_promise_holds(after, charges[: number + 1], delta)
             spent = ledger.spent()
             assert spent.epsilon == after
@@ -181,7 +187,7 @@ def test_extreme_costs(path: Path) -> None:
         assert ledger.spent().left == 0.0
         with pytest.raises(OverspendError, match=r"of which 0 is left: raise the limit .* --epsilon inf"):
             spend(ledger, 4, 0.0, 0.0)
-        assert ledger.reserve(session(2), "flu", cost(INF), "record", {}).new is False
+        assert ledger.charge(session(2), "flu", cost(INF), unit="record", private={}).new is False
         ledger.verify()
 
 
@@ -209,7 +215,7 @@ def test_overspending_is_refused_and_says_what_is_left(path: Path, ledger: Ledge
     spend(ledger, 1, 0.15)
     before = list(ledger.entries())
     with pytest.raises(OverspendError) as refused:
-        ledger.reserve(session(2), "big study", cost(0.5), "record", {"seed": b"SECRET"})
+        ledger.charge(session(2), "big study", cost(0.5), unit="record", private={"seed": b"SECRET"})
     text = one_line(refused.value)
     spent = ledger.spent()
     assert "study big study would cost north epsilon 2.25409 and make" in text
@@ -258,8 +264,15 @@ def test_a_charge_is_never_refunded(ledger: Ledger) -> None:
     assert ledger.private_state(session(1)) == {}
     assert [entry.outcome for entry in ledger.entries() if entry.kind == "settle"] == ["failed: connection lost"]
     assert ledger.spent().epsilon == after
-    for name in ("refund", "delete", "remove", "cancel"):
+    for name in ("refund", "delete", "remove", "reopen"):
         assert not hasattr(ledger, name)
+    with pytest.raises(LedgerError, match="is settled, not held: nothing was changed; only a hold is cancelled"):
+        ledger.cancel(session(1))
+    spend(ledger, 2, 0.01)
+    with pytest.raises(LedgerError, match="is charged, not held"):
+        ledger.cancel(session(2))
+    assert ledger.spent().sessions == 2
+    ledger.verify()
 
 
 def test_a_lower_limit_refuses_everything_and_a_higher_one_continues(ledger: Ledger) -> None:
@@ -275,47 +288,55 @@ def test_a_lower_limit_refuses_everything_and_a_higher_one_continues(ledger: Led
 
 
 def test_a_retry_is_charged_once_and_gets_the_first_private_state(ledger: Ledger) -> None:
-    ledger.reserve(session(1), "flu", cost(0.1), "record", {"seed": b"1"})
-    again = ledger.reserve(session(1), "flu", cost(0.1), "record", {"seed": b"2", "more": b"3"})
+    ledger.charge(session(1), "flu", cost(0.1), unit="record", private={"seed": b"1"})
+    again = ledger.charge(session(1), "flu", cost(0.1), unit="record", private={"seed": b"2", "more": b"3"})
     assert (again.new, again.private) == (False, {"seed": b"1"})
-    assert again.epsilon_after == ledger.spent().epsilon
     assert ledger.spent().sessions == 1
     assert ledger.keep(session(1), "mask", b"4") == b"4"
     assert ledger.keep(session(1), "mask", b"5") == b"4"
-    assert ledger.reserve(session(1), "flu", cost(0.1), "record", {}).private == {"mask": b"4", "seed": b"1"}
+    assert ledger.charge(session(1), "flu", cost(0.1), unit="record", private={}).private == {
+        "mask": b"4",
+        "seed": b"1",
+    }
 
 
 @pytest.mark.parametrize(
     ("study", "charge", "words"),
     [
-        ("other", cost(0.1), "is reserved for study flu, not other: start a new session"),
-        ("flu", cost(0.2), "is reserved with mu 0.1, not 0.2"),
-        ("flu", cost(0.1, 2e-50), "is reserved with closeness 1e-50, not 2e-50"),
-        ("flu", Charge(0.1, 1e-50, 0.6, 1e-6), "is reserved with epsilon 0.5, not 0.6"),
-        ("flu", Charge(0.1, 1e-50, 0.5, 1e-7), "is reserved with delta 1e-06, not 1e-07"),
+        ("other", cost(0.1), "is entered for study flu, not other: start a new session"),
+        ("flu", cost(0.2), "is entered with mu 0.1, not 0.2"),
+        ("flu", cost(0.1, 2e-50), "is entered with closeness 1e-50, not 2e-50"),
+        ("flu", Charge(0.1, 1e-50, 0.6, 1e-6), "is entered with epsilon 0.5, not 0.6"),
+        ("flu", Charge(0.1, 1e-50, 0.5, 1e-7), "is entered with delta 1e-06, not 1e-07"),
     ],
 )
 def test_a_retry_with_another_charge_is_refused(ledger: Ledger, study: str, charge: Charge, words: str) -> None:
     spend(ledger, 1, 0.1)
     with pytest.raises(LedgerError, match=words) as refused:
-        ledger.reserve(session(1), study, charge, "record", {})
+        ledger.charge(session(1), study, charge, unit="record", private={})
     one_line(refused.value)
     assert ledger.spent().sessions == 1
 
 
 def test_requests_out_of_order_are_refused(ledger: Ledger) -> None:
-    with pytest.raises(LedgerError, match="is not reserved: reserve it first"):
+    with pytest.raises(LedgerError, match="is unknown, not charged: charge it first"):
         ledger.settle(session(1), "answer", {})
-    with pytest.raises(LedgerError, match="is not reserved: reserve it first"):
+    with pytest.raises(LedgerError, match="is not in the ledger: hold or charge it first"):
         ledger.keep(session(1), "a", b"")
+    with pytest.raises(LedgerError, match="is not in the ledger: hold or charge it first"):
+        ledger.replace_unless(session(1), {"a": b""}, unless="b")
+    with pytest.raises(LedgerError, match="is unknown, not held"):
+        ledger.cancel(session(1))
     spend(ledger, 1, 0.1)
     ledger.settle(session(1), "answer", {"receipt": b"r"})
     with pytest.raises(LedgerError, match="is finished: start a new session"):
         ledger.keep(session(1), "a", b"")
     with pytest.raises(LedgerError, match="is finished: start a new session"):
         spend(ledger, 1, 0.1)
-    with pytest.raises(LedgerError, match="study s protects one party, and the ledger of north counts by record"):
-        ledger.reserve(session(2), "s", cost(0.1), "party", {})
+    with pytest.raises(LedgerError, match="is finished: start a new session"):
+        ledger.replace_unless(session(1), {"receipt": b""}, unless="b")
+    with pytest.raises(LedgerError, match="was charged with another plan or query: set another number"):
+        ledger.charge(session(1, bytes(32)), "flu", cost(0.1), unit="record", private={})
     assert ledger.private_state(session(1)) == {"receipt": b"r"}
     ledger.verify()
 
@@ -328,16 +349,24 @@ def test_bad_input_is_refused_before_anything_is_written(path: Path, ledger: Led
         Charge(0.1, INF, 1.0, 1e-6)
     with pytest.raises(InputError, match=r"delta = 1.5 must lie in \[0, 1\]"):
         Charge(0.1, 0.0, 1.0, 1.5)
-    for key in (b"short", bytes(33), "a" * 32):
+    for key in (
+        SessionKey(b"short", PLAN),
+        SessionKey(bytes(33), PLAN),
+        SessionKey("a" * 32, PLAN),  # type: ignore[arg-type]
+        SessionKey(PLAN, b""),
+        SessionKey(PLAN, bytes(33)),
+    ):
         with pytest.raises(InputError, match="must be 32 bytes"):
-            ledger.reserve(key, "s", cost(0.1), "record", {})  # type: ignore[arg-type]
+            ledger.hold(key, "s", cost(0.1), unit="record", private={})
+        with pytest.raises(InputError, match="must be 32 bytes"):
+            ledger.charge(key, "s", cost(0.1), unit="record", private={})
     for name in ("", " ", "a\nb", "x" * 201, "\ud800"):
         with pytest.raises(InputError, match=r"study = .* must be 1 to 200 printable characters"):
-            ledger.reserve(session(1), name, cost(0.1), "record", {})
+            ledger.charge(session(1), name, cost(0.1), unit="record", private={})
         with pytest.raises(InputError, match="party = "):
             Ledger.create(path.with_name("b"), name, 1.0, 1e-6)
     with pytest.raises(InputError, match="private state seed = str must be bytes"):
-        ledger.reserve(session(1), "s", cost(0.1), "record", {"seed": "SECRET"})  # type: ignore[dict-item]
+        ledger.charge(session(1), "s", cost(0.1), unit="record", private={"seed": "SECRET"})  # type: ignore[dict-item]
     for epsilon, delta in ((0.0, 1e-6), (math.nan, 1e-6), (-1.0, 1e-6), (1.0, 0.0), (1.0, 1.0), (1.0, math.nan)):
         with pytest.raises(InputError):
             ledger.set_limit(epsilon, delta)
@@ -373,7 +402,7 @@ def test_processes_that_spend_at_once_never_exceed_the_limit(path: Path, tmp_pat
     accepted = [name for names, _ in results for name in names]
     with Ledger.open(path) as ledger:
         ledger.verify()
-        found = [entry for entry in ledger.entries() if entry.kind == "reserve"]
+        found = [entry for entry in ledger.entries() if entry.kind == "charge"]
         assert sorted(entry.session for entry in found) == sorted(accepted)
         assert len(accepted) + sum(refused for _, refused in results) == count * rounds
         assert sum(refused for _, refused in results) > 0
@@ -416,21 +445,46 @@ def test_threads_may_share_a_ledger(path: Path) -> None:
 def test_a_killed_process_loses_nothing_it_had_reported(path: Path) -> None:
     Ledger.create(path, "north", INF, 1e-6).close()
     result = finish(worker("kill", path, 40, 1))
-    reserved = {line[:-1] for line in result["reported"] if line.endswith("r")}
-    settled = {line[:-1] for line in result["reported"] if line.endswith("s")}
-    assert len(reserved) >= 40
-    assert settled
+    told = {step: {line[:-1] for line in result["reported"] if line.endswith(step)} for step in "hcrs"}
+    assert len(told["h"]) >= 40
+    assert all(told.values())
     assert result["hot"] > 0  # some were killed half-way through writing
     with Ledger.open(path) as ledger:
         ledger.verify()
         entries = list(ledger.entries())
-        found = {entry.session for entry in entries if entry.kind == "reserve"}
-        assert reserved <= found
-        assert settled <= {entry.session for entry in entries if entry.kind == "settle"}
-        assert len(found - reserved) <= 40  # at most the one at work in each round
-        for name in found:  # an entry and its private state stand or fall together
-            kept = ledger.private_state(bytes.fromhex(name))
-            assert kept == {"receipt": b"x"} or len(kept["seed"]) == 9000
+        kinds = {"h": "hold", "c": "cancel", "r": "charge", "s": "settle"}
+        found = {step: {entry.session for entry in entries if entry.kind == kind} for step, kind in kinds.items()}
+        for step in "hcrs":
+            assert told[step] <= found[step]
+            assert len(found[step] - told[step]) <= 40  # at most the one at work in each round
+        assert not found["c"] & found["r"]
+        assert ledger.spent().sessions == len(found["r"])
+        assert len(ledger.holds()) == len(found["h"] - found["r"] - found["c"])
+        for name in found["h"]:  # an entry and its private state stand or fall together
+            kept = ledger.private_state(SessionKey(bytes.fromhex(name), PLAN))
+            if name in found["s"] or name in found["c"]:
+                assert kept == ({"receipt": b"x"} if name in found["s"] else {})
+            else:
+                assert len(kept["statistic"]) == 3000
+                assert (len(kept.get("seed", b"")) == 9000) == (name in found["r"])
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("old", [False, True])
+def test_a_kill_at_every_statement_leaves_the_state_before_or_after(tmp_path: Path, old: bool) -> None:
+    """Also within a statement: at every 53rd instruction of SQLite's machine, at every one if thorough.
+
+    `old`: the ledger is of format 1, so that the operation on a new session also upgrades it.
+    """
+    stride = 1 if THOROUGH else 53
+    more = [ROOT / "tests" / "golden" / "state" / "begun.ledger"] if old else []
+    seen = finish(worker("crash", tmp_path, stride, *more))
+    assert len(seen) == 2 if old else 8
+    for name, counts in seen.items():
+        assert counts["statements"] >= 4, name
+        assert counts["instructions"] >= 3, name
+        assert counts["before"] >= 8, name
+        assert counts["after"] >= 2, name
 
 
 @pytest.mark.process
@@ -511,7 +565,7 @@ def test_clocks_decide_nothing(path: Path, ledger: Ledger, monkeypatch: pytest.M
         monkeypatch.setattr(time, "time", lambda now=now: now)
         spend(ledger, number, 0.05)
         ledger.settle(session(number), "answer", {})
-    times = [entry.time for entry in ledger.entries() if entry.kind == "reserve"]
+    times = [entry.time for entry in ledger.entries() if entry.kind == "charge"]
     assert times == sorted(times, reverse=True)
     assert [entry.number for entry in ledger.entries()] == list(range(1, 10))
     assert ledger.spent().mu == pytest.approx(0.1)
@@ -522,7 +576,7 @@ def test_clocks_decide_nothing(path: Path, ledger: Ledger, monkeypatch: pytest.M
 
 # --- tampering ---------------------------------------------------------------------------------------------------
 
-TRIGGERS = [sql for sql in SCHEMA if sql.startswith("CREATE TRIGGER")]
+TRIGGERS = sorted(sql for sql in statements_of(VERSION) if sql.startswith("CREATE TRIGGER"))
 
 
 def tamper(path: Path, *statements: str) -> None:
@@ -546,7 +600,7 @@ def verdict(path: Path, head: str | None = None) -> str:
 
 @pytest.fixture
 def written(path: Path) -> Path:
-    """Entries 1 open, 2 reserve, 3 limit, 4 reserve, 5 settle, 6 reserve."""
+    """Entries 1 open, 2 charge, 3 limit, 4 charge, 5 settle, 6 charge."""
     with Ledger.create(path, "north", 1.0, 1e-6) as ledger:
         spend(ledger, 1, 0.1)
         ledger.set_limit(2.0, 1e-6)
@@ -564,6 +618,8 @@ CHANGES = {
     "study": "'other'",
     **dict.fromkeys(("previous", "hash"), "'" + "0" * 64 + "'"),
     "outcome": "'receipt'",
+    "plan": "'ff' || substr(plan, 3)",
+    "unit": "'party'",
 }
 
 
@@ -604,15 +660,24 @@ def rechain(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
         ({4}, {"mu": 0.05}, "entry 4 of .* has totals that do not add up"),
         ({4}, {"closeness_total": 0.0}, "entry 4 of .* has totals that do not add up"),
         ({4}, {"limit_epsilon": 9.0}, "entry 4 of .* changes the limit without saying so"),
-        ({4}, {"session": session(1).hex()}, "entry 4 of .* reserves a session again"),
+        ({4}, {"session": session(1).session.hex()}, "entry 4 of .* has kind charge where its session does not allow"),
+        ({4}, {"session": session(1).session.hex(), "plan": "ab" * 32}, "entry 4 of .* charges a session again"),
+        ({4}, {"kind": "reserve", "session": session(1).session.hex(), "plan": ""}, "charges a session again"),
+        ({4}, {"unit": "party"}, "entry 4 of .* has totals that do not add up"),
+        ({4}, {"plan": "ab"}, "entry 4 of .* has no plan"),
+        ({4}, {"unit": "person"}, "entry 4 of .* counts by unknown unit person"),
+        ({5}, {"plan": "ab" * 32}, "entry 5 of .* has kind settle where its session does not allow"),
+        ({5}, {"kind": "cancel"}, "entry 5 of .* has kind cancel where its session does not allow"),
+        ({5}, {"kind": "hold"}, "entry 5 of .* has kind hold where its session does not allow"),
+        ({3}, {"kind": "bind", "limit_epsilon": 1.0, "outcome": "ab"}, "entry 3 of .* binds the ledger to no key"),
         ({4}, {"session": ""}, "entry 4 of .* has no session"),
-        ({5}, {"session": session(3).hex()}, "entry 5 of .* settles a session that is not reserved"),
+        ({5}, {"session": session(3).session.hex()}, "entry 5 of .* has kind settle where its session does not allow"),
         ({5}, {"kind": "refund"}, "entry 5 of .* is of unknown kind refund"),
         ({5}, {"kind": "open"}, "entry 5 of .* is of kind open out of place"),
         ({5}, {"mu": 0.1}, "entry 5 of .* has a charge that cannot be"),
         ({4}, {"mu": -0.1}, "entry 4 of .* has a charge that cannot be"),
         ({3}, {"limit_delta": 5.0}, "entry 3 of .* sets a limit that cannot be"),
-        ({3}, {"session": session(9).hex()}, "entry 3 of .* has a session"),
+        ({3}, {"session": session(9).session.hex()}, "entry 3 of .* has a session"),
         ({1, 2}, {"limit_epsilon": 0.3}, "entry 2 of .* makes epsilon 0.396858, over the limit 0.3 of its time"),
     ],
 )
@@ -668,7 +733,9 @@ def test_dropped_triggers_and_damaged_pages_are_caught(written: Path) -> None:
         "DELETE FROM entries",
         "INSERT OR REPLACE INTO entries SELECT * FROM entries WHERE number = 2",
         "REPLACE INTO entries SELECT 7, kind, time, session, study, 0, closeness, epsilon, delta, mu_squared_total, "
-        "closeness_total, limit_epsilon, limit_delta, outcome, previous, hash FROM entries WHERE number = 2",
+        "closeness_total, limit_epsilon, limit_delta, outcome, previous, hash, plan, unit FROM entries WHERE number=2",
+        "INSERT INTO entries SELECT 7, kind, time, session, study, mu, closeness, epsilon, delta, mu_squared_total, "
+        "closeness_total, limit_epsilon, limit_delta, outcome, previous, hash, 'ab', unit FROM entries WHERE number=2",
         "UPDATE ledger SET party = 'south'",
         "DELETE FROM ledger",
     ],
@@ -695,7 +762,7 @@ def test_files_are_for_the_owner_alone_whatever_the_umask(path: Path) -> None:
         try:
             with Ledger.create(path, "north", 1.0, 1e-6) as ledger:
                 with ledger._transaction() as last:
-                    ledger._append(last, "limit")
+                    ledger._append(last, "limit", balance=last.balance, unit=ledger.unit)
                     files = sorted(file.name for file in path.parent.iterdir())
                     assert files == [path.name, path.name + "-journal"]
                     assert {file.stat().st_mode & 0o777 for file in path.parent.iterdir()} == {0o600}
@@ -722,7 +789,7 @@ def test_through_a_link_it_is_the_same_ledger(written: Path) -> None:
     link.symlink_to(written)
     with Ledger.open(link) as one, Ledger.open(written) as two:
         spend(one, 7, 0.1)
-        assert two.status(session(7)) == "reserved"
+        assert two.status(session(7)) == "charged"
         two.verify()
 
 
@@ -741,7 +808,7 @@ def test_files_that_are_no_ledger_give_one_line(tmp_path: Path) -> None:
     newer = tmp_path / "newer"
     Ledger.create(newer, "north", 1.0, 1e-6).close()
     connection = sqlite3.connect(newer)
-    connection.execute("PRAGMA user_version=2")
+    connection.execute("PRAGMA user_version=3")
     connection.close()
     hollow = tmp_path / "hollow"
     connection = sqlite3.connect(hollow)
@@ -759,7 +826,7 @@ def test_files_that_are_no_ledger_give_one_line(tmp_path: Path) -> None:
         (make("empty", b""), "is empty, not a ledger"),
         (make("short", b"x"), "is not a ledger"),
         (database, "is not a ledger"),
-        (newer, "has format 2, and this tpmdp reads format 1"),
+        (newer, "has format 3, and this tpmdp reads formats up to 2: use the tpmdp that wrote it"),
         (hollow, "cannot be used"),
         (half, ""),
         (tmp_path, "is a folder"),
@@ -804,13 +871,15 @@ def test_create_never_replaces_and_leaves_nothing_behind(tmp_path: Path, monkeyp
 def test_private_state_is_never_shown_and_erased_when_settled(path: Path, ledger: Ledger) -> None:
     marker = b"SECRETNOISE"
     for number in (1, 2):
-        reservation = ledger.reserve(session(number), "s", cost(0.01), "record", {"seed": marker * 3000, "s": marker})
+        reservation = ledger.charge(
+            session(number), "s", cost(0.01), unit="record", private={"seed": marker * 3000, "s": marker}
+        )
         assert "SECRET" not in repr(reservation)
     ledger.keep(session(1), "mask", marker)
     assert marker in path.read_bytes()
     assert "SECRET" not in repr(ledger) + json.dumps(list(ledger.export())) + repr(list(ledger.entries()))
     with pytest.raises(LedgerError) as refused:
-        ledger.reserve(session(1), "s", cost(0.02), "record", {"seed": marker})
+        ledger.charge(session(1), "s", cost(0.02), unit="record", private={"seed": marker})
     assert "SECRET" not in str(refused.value)
     ledger.settle(session(1), "answer", {})
     assert ledger.private_state(session(2))["s"] == marker
@@ -856,7 +925,7 @@ def test_commands(path: Path, tmp_path: Path) -> None:
     made = command("create", path, "--party", "north [bold]", "--epsilon", "1", "--delta", "1e-6")
     assert made == f"wrote {path}\n"
     with Ledger.open(path) as ledger:
-        ledger.reserve(session(1 << 250), "flu [red]", cost(0.1), "record", {"seed": b"SECRET"})
+        ledger.charge(session(1 << 250), "flu [red]", cost(0.1), unit="record", private={"seed": b"SECRET"})
         ledger.settle(session(1 << 250), "answer", {"receipt": b"SECRET"})
     text = command("show", path)
     for part in (
@@ -880,7 +949,7 @@ def test_commands(path: Path, tmp_path: Path) -> None:
     assert checked["entries"] == 4
     assert json.loads(command("show", path, "--json"))["left"] == "inf"
     lines = [json.loads(line) for line in command("export", path).splitlines()]
-    assert [line["kind"] for line in lines] == ["open", "reserve", "settle", "limit"]
+    assert [line["kind"] for line in lines] == ["open", "charge", "settle", "limit"]
     assert lines[3]["limit_epsilon"] == "inf"
     command("export", path, "--out", tmp_path / "a.jsonl")
     assert [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()] == lines
@@ -898,7 +967,7 @@ def test_show_cuts_a_long_ledger(path: Path) -> None:
             spend(ledger, number, 0.01)
     text = command("show", path)
     assert "... 11 earlier" in text
-    assert text.count("reserve") == 40
+    assert text.count("charge") == 40
 
 
 @pytest.mark.parametrize(

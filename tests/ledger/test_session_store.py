@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from tpmdp.ledger import Charge, Ledger, LedgerError
+from tpmdp.ledger import Charge, Ledger, LedgerError, SessionKey
 from tpmdp.ledger.session_store import LedgerSecrets
 
-SESSION = bytes(range(32))
+SESSION = SessionKey(bytes(range(32)), bytes(32))
 
 
 def begun(folder: Path) -> Ledger:
     ledger = Ledger.create(folder / "north.ledger", "north", 10.0, 1e-6)
-    ledger.reserve(SESSION, "study / session 1", Charge(0.1, 1e-50, 1.0, 1e-6), "record", {"plan": b"x"})
+    ledger.hold(SESSION, "study / session 1", Charge(0.1, 1e-50, 1.0, 1e-6), unit="record", private={"plan": b"x"})
     return ledger
 
 

@@ -8,17 +8,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from scipy import stats
 
 from tpmdp import InputError, Ledger, NoNoiseWarning, OverspendError, Study, run
 from tpmdp.engines.ideal import IdealEngine
 from tpmdp.engines.memory import MemoryEngine
 from tpmdp.engines.relay.engine import RelayEngine
+from tpmdp.ledger import Charge, LedgerError, SessionKey
 from tpmdp.noise.source import seeded_source, system_source
 from tpmdp.planning.grid_plan import plan_on_grid
-from tpmdp.protocol.masks import from_words
-from tpmdp.study.contribution import contribute
-from tpmdp.study.session import noise_source, noisy_vector, open_or_create_ledger, reserve
+from tpmdp.protocol.masks import Mask, from_words
+from tpmdp.study.contribution import Contribution, contribute
+from tpmdp.study.session import SessionAccount, noise_source, noisy_vector, open_or_create_ledger
 
 TABLES = {
     "north": {"age": np.array([70.0, 20, 66, 41])},
@@ -26,6 +28,7 @@ TABLES = {
     "lab": {"age": np.array([80.0, 64])},
 }
 TRUTH = 5
+IDENTITY = Ed25519PrivateKey.from_private_bytes(b"i" * 32)
 
 
 def study(**changes: Any) -> Study:
@@ -130,7 +133,7 @@ def test_terms_about_something_else_are_not_signed(tmp_path: Path, change: dict[
         Ledger.create(tmp_path / "a.ledger", "north", 10.0, 1e-6) as ledger,
         pytest.raises(InputError, match="differ from the study"),
     ):
-        reserve(contribute(keyed, terms, "north", TABLES["north"]), ledger)
+        charged(contribute(keyed, terms, "north", TABLES["north"]), ledger)
 
 
 @pytest.mark.parametrize(
@@ -156,8 +159,13 @@ def scale(made: Study) -> int:
 def prepare_one(made: Study, name: str, ledger: Ledger) -> Any:
     keys = {member.name: bytes(31) + bytes([place]) for place, member in enumerate(made.parties)}
     terms = made.with_keys(keys).terms()
-    vector = reserve(contribute(made, terms, name, TABLES[name]), ledger)
-    return from_words(vector, terms.grid.word)
+    return from_words(charged(contribute(made, terms, name, TABLES[name]), ledger), terms.grid.word)
+
+
+def charged(contribution: Contribution, ledger: Ledger, identity: Ed25519PrivateKey = IDENTITY) -> Mask:
+    study, terms, party = contribution.study, contribution.terms, contribution.party
+    account = SessionAccount(study, terms, party, identity=identity, ledger=ledger)
+    return account.charge(account.hold(contribution))
 
 
 def test_a_session_draws_its_noise_once(tmp_path: Path) -> None:
@@ -175,7 +183,7 @@ def test_a_session_draws_its_noise_once(tmp_path: Path) -> None:
 def test_a_changed_study_under_the_same_number_is_refused(tmp_path: Path, changes: Any, message: str) -> None:
     with Ledger.create(tmp_path / "a.ledger", "north", 10.0, 1e-6) as ledger:
         prepare_one(study(), "north", ledger)
-        with pytest.raises(InputError, match=message):
+        with pytest.raises(LedgerError, match=message):
             prepare_one(study(**changes), "north", ledger)
         assert ledger.spent().sessions == 1
 
@@ -218,10 +226,48 @@ def test_missing_data_is_named() -> None:
 
 
 def test_a_ledger_of_somebody_else_is_refused(tmp_path: Path) -> None:
-    with open_or_create_ledger(tmp_path / "north.ledger", study(), "north") as ledger:
+    path, other = tmp_path / "north.ledger", Ed25519PrivateKey.generate()
+    with open_or_create_ledger(path, study(), "north", identity=IDENTITY) as ledger:
         assert ledger.spent().limit_epsilon == 1.0
-    with pytest.raises(InputError, match="belongs to north, not south"):
-        open_or_create_ledger(tmp_path / "north.ledger", study(), "south")
+    for name in ("north", "south"):
+        with pytest.raises(LedgerError, match=r"belongs to the key .*: give the ledger of this key; if that is lost, "):
+            open_or_create_ledger(path, study(), name, identity=other)
+
+
+def test_another_name_for_the_same_key_brings_no_new_budget(tmp_path: Path) -> None:
+    path = tmp_path / "north.ledger"
+    with open_or_create_ledger(path, study(), "north", identity=IDENTITY) as ledger:
+        assert ledger.owner == IDENTITY.public_key().public_bytes_raw()
+        ledger.charge(SessionKey(bytes(32), bytes(32)), "s", Charge(0.2, 0, 1, 1e-6), unit="record", private={})
+        spent = ledger.spent()
+    with open_or_create_ledger(path, study(), "south", identity=IDENTITY) as ledger:  # whose budget is 2
+        assert ledger.spent() == spent
+        assert ledger.spent().limit_epsilon == 1.0
+
+
+def test_an_old_ledger_is_bound_to_the_key_of_its_party_at_first_use(tmp_path: Path) -> None:
+    path = tmp_path / "north.ledger"
+    Ledger.create(path, "north", 5.0, 1e-6).close()
+    with pytest.raises(InputError, match="belongs to north, not south: give the party's own ledger"):
+        open_or_create_ledger(path, study(), "south", identity=IDENTITY)
+    with open_or_create_ledger(path, study(), "north", identity=IDENTITY) as ledger:
+        assert ledger.spent().limit_epsilon == 5.0
+    with Ledger.open(path) as ledger:
+        assert ledger.owner == IDENTITY.public_key().public_bytes_raw()
+    with pytest.raises(LedgerError, match="belongs to the key"):
+        open_or_create_ledger(path, study(), "north", identity=Ed25519PrivateKey.generate())
+
+
+def test_a_study_by_party_gets_a_limit_of_its_own_in_the_ledger_of_the_key(tmp_path: Path) -> None:
+    """Even if a charge by party was entered before any limit by party was set."""
+    path, by_party = tmp_path / "north.ledger", study(unit="party")
+    with open_or_create_ledger(path, study(), "north", identity=IDENTITY) as ledger:
+        ledger.charge(SessionKey(bytes(32), bytes(32)), "s", Charge(0.1, 0, 1, 1e-6), unit="party", private={})
+        assert not ledger.has_limit("party")
+    with open_or_create_ledger(path, by_party, "north", identity=IDENTITY) as ledger:
+        assert ledger.has_limit("party")
+        assert ledger.spent("party").limit_epsilon == ledger.spent("record").limit_epsilon == 1.0
+        ledger.verify()
 
 
 def test_a_contribution_shows_no_secret() -> None:

@@ -29,7 +29,7 @@ from tpmdp.study.expectation import expect
 from tpmdp.study.identity import public_text
 from tpmdp.study.join import join
 from tpmdp.study.release import PartyRelease
-from tpmdp.study.session import party_release, reserve, settle
+from tpmdp.study.session import SessionAccount, party_release
 
 KEYS: Final = [Ed25519PrivateKey.from_private_bytes(bytes([place]) * 32) for place in range(4)]
 NAMES: Final = ("north", "south", "lab", "city")
@@ -348,9 +348,10 @@ def test_a_finished_session_is_told_again_with_all_it_said(tmp_path: Path) -> No
         place = made.index(name)
         with Ledger.create(tmp_path / f"{name}.ledger", name, 10.0, 1e-6) as ledger:
             contribution = contribute(made, terms, name, tables[name])
-            reserve(contribution, ledger)
+            account = SessionAccount(made, terms, name, identity=KEYS[place], ledger=ledger)
+            account.charge(account.hold(contribution))
             steps = terms.grid.encode(np.array([20.0, 0.1, 30.0]), 1e6) if name == "lab" else None
-            first = settle(contribution, party_release(contribution, steps, sent=99), ledger)
+            first = account.settle(party_release(contribution, steps, sent=99))
             again = join(made, name, KEYS[place], tables[name], ledger, "http://127.0.0.1:9")
         assert again.again
         assert again.assumes == first.assumes != ""
@@ -359,7 +360,7 @@ def test_a_finished_session_is_told_again_with_all_it_said(tmp_path: Path) -> No
             assert again.answers is not None
             assert all(answer.always is not None for answer in again.answers)
         with Ledger.open(tmp_path / f"{name}.ledger") as ledger:
-            (entry,) = [one for one in ledger.entries() if one.kind == "reserve"]
+            (entry,) = [one for one in ledger.entries() if one.is_charge]
             assert entry.charge.mu == terms.charge(place)[0]
 
 

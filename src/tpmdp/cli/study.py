@@ -120,7 +120,7 @@ def join(
         return contribution
 
     contribution = None if path.exists() else read_contribution()  # bad data make no new ledger
-    with open_or_create_ledger(path, study, name, identity) as ledger:
+    with open_or_create_ledger(path, study, name, identity=identity) as ledger:
         if contribution is not None:
             limit = ledger.spent(study.unit)
             text = f"made a new ledger {path}: at most epsilon {limit.limit_epsilon:g} at delta {limit.limit_delta:g}"

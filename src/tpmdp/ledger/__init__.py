@@ -2,14 +2,14 @@
 
 from tpmdp.ledger.book import Ledger, Status, Stored
 from tpmdp.ledger.entry import Entry, SessionKey
-from tpmdp.ledger.file import UNITS
+from tpmdp.ledger.schema import UNITS
 from tpmdp.ledger.spending import (
     NEXT_CLOSENESS,
-    Balance,
     Charge,
     LedgerError,
     OverspendError,
     Spent,
+    Totals,
     add_up,
     promise,
     promises,
@@ -21,7 +21,6 @@ from tpmdp.ledger.spending import (
 __all__ = [
     "NEXT_CLOSENESS",
     "UNITS",
-    "Balance",
     "Charge",
     "Entry",
     "Ledger",
@@ -31,6 +30,7 @@ __all__ = [
     "Spent",
     "Status",
     "Stored",
+    "Totals",
     "add_up",
     "promise",
     "promises",

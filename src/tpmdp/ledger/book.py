@@ -1,4 +1,4 @@
-"""What one party has spent on privacy: the account in its ledger file.
+"""What one party has spent on privacy: the sessions in its ledger file.
 
 The ledger never under-charges. A session passes through these states, each step one exclusive transaction that is
 conditional on the state before:
@@ -11,33 +11,19 @@ conditional on the state before:
 An entry is known by session and plan. Several plans of one session may be held, as after a mistake in a study file was
 mended; one of them can be charged. Every sum is rounded up. Sessions k with mu_k and closeness tau_k promise together,
 at the limit's delta, the epsilon of `promise`: epsilon_of(sqrt(sum mu_k^2), delta e^(-sum tau_k)) + 2 sum tau_k.
-
-There is a total for each unit. What protects a whole party also costs each of its records, so charges by party count
-towards the total by record, too.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Final, Literal
 
 from tpmdp.errors import InputError, shown
+from tpmdp.ledger.account import Account, check_unit
 from tpmdp.ledger.entry import SESSION_BYTES, Entry, SessionKey
-from tpmdp.ledger.file import UNITS, LedgerFile, check_text
-from tpmdp.ledger.remaining import room_left
-from tpmdp.ledger.spending import (
-    Balance,
-    Charge,
-    LedgerError,
-    OverspendError,
-    Spent,
-    add_up,
-    check_limit,
-    promise,
-    square_up,
-)
+from tpmdp.ledger.file import check_text
+from tpmdp.ledger.spending import Charge, LedgerError
 
 _OUTCOME_MAX: Final = 500
 _WITNESSED: Final = "witnessed"  # in place of a session
@@ -82,7 +68,11 @@ def _name(key: SessionKey) -> str:
     return f"session {key.session.hex()[:16]}"
 
 
-class Ledger(LedgerFile):
+def _cancelled(key: SessionKey) -> LedgerError:
+    return LedgerError(_name(key), "was cancelled", "set another number for the session in the study")
+
+
+class Ledger(Account):
     """One party's account: what its sessions have cost, and the private state of those under way.
 
     >>> import pathlib, tempfile
@@ -146,24 +136,27 @@ class Ledger(LedgerFile):
         _check_key(key)
         values = _check_private(private)
         check_text("study", study)
-        _check_unit(unit)
+        check_unit(unit)
         with self._transaction() as last:
             entries = self._entries_of(key)
-            self._check_usable(key, entries, study, charge=charge)
+            self._check_usable(key, entries, study, charge=charge, unit=unit)
             is_charged = bool(entries) and entries[-1].is_charge
             if not is_charged:
                 self._check_other_plans(key)
             if is_charged or (entries and kind == "hold"):
                 return Stored(False, self._stored(key))
             balance = self._own_balance(unit)
-            self._check_limits(study, charge, unit=unit, besides=key.session if kind == "hold" else None)
+            # What was held has its room; what was not must leave the others theirs.
+            self._check_limits(study, charge, unit=unit, besides=None if entries else key.session)
             after = balance if kind == "hold" else balance.with_charge(charge.mu, charge.closeness)
             self._append(last, kind, balance=after, unit=unit, key=key, study=study, charge=charge)
             stored = self._stored(key)
-            self._store(key, {name: value for name, value in values.items() if name not in stored})
+            self._store(self._place_of(key), {name: value for name, value in values.items() if name not in stored})
         return Stored(True, {**values, **stored})
 
-    def _check_usable(self, key: SessionKey, entries: Sequence[Entry], study: str, *, charge: Charge) -> None:
+    def _check_usable(
+        self, key: SessionKey, entries: Sequence[Entry], study: str, *, charge: Charge, unit: str
+    ) -> None:
         """Refuse a session that has ended, or was entered with something else."""
         if not entries:
             return
@@ -171,9 +164,12 @@ class Ledger(LedgerFile):
         if status == "settled":
             raise LedgerError(_name(key), "is finished", "start a new session")
         if status == "cancelled":
-            raise LedgerError(_name(key), "was cancelled", "set another number for the session in the study")
+            raise _cancelled(key)
         if study != first.study:
             problem = f"is entered for study {shown(first.study)}, not {shown(study)}"
+            raise LedgerError(_name(key), problem, "start a new session")
+        if unit != (first.unit or self.unit):
+            problem = f"is entered by {first.unit or self.unit}, not by {unit}"
             raise LedgerError(_name(key), problem, "start a new session")
         for item in fields(Charge):
             before, now = getattr(first, item.name), getattr(charge, item.name)
@@ -187,26 +183,6 @@ class Ledger(LedgerFile):
                 _name(key), "was charged with another plan or query", "set another number for the session"
             )
 
-    def charged_plan(self, session: bytes) -> bytes | None:
-        """The plan with which the session was charged; empty if that is not known any more."""
-        query = f"{self._select} WHERE session = ? AND kind IN ('charge', 'reserve')"
-        rows = self._read(query, (session.hex(),))
-        if not rows:
-            return None
-        entry = Entry(*rows[0])
-        return bytes.fromhex(entry.plan) if entry.plan else self._stored_under(entry.session, ["plan"]).get("plan", b"")
-
-    def _check_limits(self, study: str, charge: Charge, *, unit: str, besides: bytes | None) -> None:
-        """Refuse a charge over a limit: with all that is spent, and for a hold with what other sessions hold, too."""
-        for counted in UNITS if unit == "party" else (unit,):
-            before = self._balance(counted, holds_besides=besides)
-            after = before.with_charge(charge.mu, charge.closeness)
-            if not after.is_within:
-                alone = promise(square_up(charge.mu), charge.closeness, before.limit_delta)
-                raise OverspendError(
-                    self.path, self.party, study, cost=alone, after=after.epsilon, spent=self._spent(before, counted)
-                )
-
     def check_room(self, key: SessionKey, study: str, charge: Charge, *, unit: str) -> None:
         """Refuse as `hold` would, and change nothing; a session that was entered already has its room.
 
@@ -216,9 +192,13 @@ class Ledger(LedgerFile):
         ...         key = SessionKey(bytes(32), bytes(32))
         ...         ledger.check_room(key, "flu", Charge(0.1, 0, 0.5, 1e-6), unit="record")
         """
-        _check_unit(unit)
-        if self.status(key) == "unknown":
+        check_unit(unit)
+        status = self.status(key)
+        if status == "cancelled":
+            raise _cancelled(key)
+        if status == "unknown":
             with self._guard():
+                self._check_other_plans(key)
                 self._check_limits(study, charge, unit=unit, besides=key.session)
 
     def settle(self, key: SessionKey, outcome: str, keep: Mapping[str, bytes]) -> None:
@@ -241,7 +221,7 @@ class Ledger(LedgerFile):
                 return
             entry = self._charged(key)
             self._end(last, "settle", entry, outcome=shown(outcome, _OUTCOME_MAX))
-            self._store(key, values)
+            self._store(_place(entry), values)
 
     def cancel(self, key: SessionKey) -> None:
         """Give up a hold: its room is free, its private state is erased, and it is never used again.
@@ -288,13 +268,6 @@ class Ledger(LedgerFile):
             entries = self._entries_of(key)
         return _STATUS[entries[-1].kind] if entries else "unknown"
 
-    def holds(self) -> list[Entry]:
-        """The holds for which room is set aside, oldest first."""
-        ended = "kind IN ('charge', 'reserve') OR (kind = 'cancel' AND plan = held.plan)"
-        others = f"SELECT 1 FROM entries WHERE session = held.session AND ({ended})"  # noqa: S608 - our own names
-        query = f"{self._select} AS held WHERE kind = 'hold' AND NOT EXISTS ({others}) ORDER BY number"
-        return [Entry(*row) for row in self._read(query)] if self._version > 1 else []
-
     # Private state of a session, erased when it is settled or cancelled -----------------------------------------------
 
     def keep(self, key: SessionKey, name: str, value: bytes) -> bytes:
@@ -327,8 +300,9 @@ class Ledger(LedgerFile):
         if len(stored) == len(wanted):  # nothing to write
             return stored
         with self._transaction():
-            stored = self._stored_under(_place(self._under_way(key)), wanted)
-            self._store(key, {name: value for name, value in wanted.items() if name not in stored})
+            place = _place(self._under_way(key))
+            stored = self._stored_under(place, wanted)
+            self._store(place, {name: value for name, value in wanted.items() if name not in stored})
         return {**wanted, **stored}
 
     def replace_unless(self, key: SessionKey, values: Mapping[str, bytes], unless: str) -> dict[str, bytes]:
@@ -350,7 +324,7 @@ class Ledger(LedgerFile):
             if not self._stored_under(place, [unless]):
                 rows = [(place, name) for name in wanted]
                 self._connection.executemany("DELETE FROM private WHERE session = ? AND name = ?", rows)
-                self._store(key, wanted)
+                self._store(place, wanted)
             return self._stored(key)
 
     def private_state(self, key: SessionKey) -> dict[str, bytes]:
@@ -407,141 +381,12 @@ class Ledger(LedgerFile):
         """Whether the entry with this number has this hash."""
         return bool(self._read("SELECT 1 FROM entries WHERE number = ? AND hash = ?", (number, entry_hash)))
 
-    # The account ------------------------------------------------------------------------------------------------------
-
-    def set_limit(self, epsilon: float, delta: float, unit: str | None = None) -> None:
-        """A new limit for all past and future sessions. If more is spent already, every new session is refused.
-
-        >>> import pathlib, tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     with Ledger.create(pathlib.Path(folder) / "a.ledger", "hospital", 1.0, 1e-6) as ledger:
-        ...         ledger.set_limit(2.0, 1e-7)
-        ...         ledger.spent().limit_epsilon
-        2.0
-        """
-        limit, unit = check_limit(epsilon, delta), unit or self.unit
-        _check_unit(unit)
-        with self._transaction() as last:
-            balance = self._own_balance(unit)
-            self._append(
-                last, "limit", balance=replace(balance, limit_epsilon=limit[0], limit_delta=limit[1]), unit=unit
-            )
-
-    def has_limit(self, unit: str) -> bool:
-        """Whether a limit was ever set for this unit; where none was, nothing is refused."""
-        return self._newest_of(unit) is not None
-
-    def bind(self, public_key: bytes) -> None:
-        """Bind the ledger to the party's key, for good; refuse another key.
-
-        >>> import pathlib, tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     with Ledger.create(pathlib.Path(folder) / "a.ledger", "hospital", 1.0, 1e-6) as ledger:
-        ...         ledger.bind(b"1" * 32)
-        ...         ledger.owner == b"1" * 32
-        True
-        """
-        if len(public_key) != SESSION_BYTES:
-            raise InputError("public key", f"{len(public_key)} bytes", f"must be {SESSION_BYTES} bytes", "give a key")
-        owner = self.owner
-        if owner is None:
-            with self._transaction() as last:
-                owner = self.owner
-                if owner is None:
-                    balance = self._own_balance(self.unit)
-                    self._append(last, "bind", balance=balance, unit=self.unit, outcome=public_key.hex())
-                    return
-        if owner != public_key:
-            problem = f"belongs to the key {owner.hex()[:16]}..., and this one is {public_key.hex()[:16]}..."
-            remedy = "give the ledger of this key; if that is lost, make a new key that the other parties accept"
-            raise LedgerError(f"the ledger {shown(str(self.path), 300)}", problem, remedy)
-
-    @property
-    def owner(self) -> bytes | None:
-        """The public key that the ledger is bound to; None for an old one that was not used since."""
-        rows = self._read("SELECT outcome FROM entries WHERE kind = 'bind'")
-        return bytes.fromhex(rows[0][0]) if rows else None
-
-    def spent(self, unit: str | None = None) -> Spent:
-        """What is spent and what is left, by the ledger's own unit or another one.
-
-        >>> import pathlib, tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     with Ledger.create(pathlib.Path(folder) / "a.ledger", "hospital", 1.0, 1e-6) as ledger:
-        ...         spent = ledger.spent()
-        ...         print(f"{spent.epsilon} {spent.left:.6f}")
-        0.0 1.000000
-        """
-        counted = unit or self.unit
-        _check_unit(counted)
-        with self._guard():
-            return self._spent(self._balance(counted), counted)
-
-    def _spent(self, balance: Balance, unit: str) -> Spent:
-        counted = [] if unit == "record" else [unit]  # a charge by party costs each record, too
-        names = [*counted, ""] if unit == self.unit else counted
-        among = f"AND unit IN ({', '.join('?' * len(names))})" if counted and self._version > 1 else ""
-        query = f"SELECT count(*) FROM entries WHERE kind IN ('charge', 'reserve') {among}"  # noqa: S608
-        total = balance.mu_squared_total
-        holds = self._holds_of(unit)
-        mu_left, left = room_left(self._balance(unit, holds_besides=b""))
-        return Spent(
-            math.nextafter(math.sqrt(total), math.inf) if total else 0.0,
-            balance.closeness_total,
-            self._read(query, names if among else ())[0][0],
-            epsilon=balance.epsilon,
-            limit_epsilon=balance.limit_epsilon,
-            limit_delta=balance.limit_delta,
-            mu_left=mu_left,
-            left=left,
-            held=len(holds),
-        )
-
-    def _balance(self, unit: str, holds_besides: bytes | None = None) -> Balance:
-        """Totals and limit of a unit. With `holds_besides` also what the sessions other than this one hold."""
-        balance = self._own_balance(unit)
-        if unit == "record":
-            more = self._own_balance("party")
-            balance = replace(
-                balance,
-                mu_squared_total=add_up(balance.mu_squared_total, more.mu_squared_total),
-                closeness_total=add_up(balance.closeness_total, more.closeness_total),
-            )
-        if holds_besides is not None:
-            for session, (mu, closeness) in self._holds_of(unit).items():
-                if session != holds_besides.hex():
-                    balance = balance.with_charge(mu, closeness)
-        return balance
-
-    def _holds_of(self, unit: str) -> dict[str, tuple[float, float]]:
-        """What is set aside, by session: of several plans one can be charged, so the most that one of them costs."""
-        most: dict[str, tuple[float, float]] = {}
-        for entry in self.holds():
-            if unit in ("record", entry.unit):
-                mu, closeness = most.get(entry.session, (0.0, 0.0))
-                most[entry.session] = max(mu, entry.mu), max(closeness, entry.closeness)
-        return most
-
-    def _own_balance(self, unit: str) -> Balance:
-        """What the newest entry of the unit states; without a limit if it has none."""
-        newest = self._newest_of(unit)
-        return Balance(0.0, 0.0, math.inf, limit_delta=self._last().limit_delta) if newest is None else newest.balance
-
     # Rows -------------------------------------------------------------------------------------------------------------
-
-    def _newest_of(self, unit: str) -> Entry | None:
-        own = unit == self.unit
-        if self._version == 1:
-            return self._last() if own else None
-        query = f"{self._select} WHERE unit IN (?, ?) ORDER BY number DESC LIMIT 1"
-        rows = self._read(query, (unit, "" if own else unit))
-        return Entry(*rows[0]) if rows else None
 
     def _entries_of(self, key: SessionKey) -> list[Entry]:
         """The entries of a session with this plan. Before format 2 the plan is in the private state only."""
-        entries = [
-            Entry(*row) for row in self._read(f"{self._select} WHERE session = ? ORDER BY number", (key.session.hex(),))
-        ]
+        query = f"{self._select} WHERE session = ? AND session <> '' ORDER BY number"
+        entries = [Entry(*row) for row in self._read(query, (key.session.hex(),))]
         plan = self.charged_plan(key.session)
         return [entry for entry in entries if entry.plan == key.plan.hex() or (not entry.plan and plan == key.plan)]
 
@@ -563,8 +408,7 @@ class Ledger(LedgerFile):
         entries = self._entries_of(key)
         return _place(entries[-1]) if entries else key.session.hex() + key.plan.hex()
 
-    def _store(self, key: SessionKey, private: Mapping[str, bytes]) -> None:
-        place = self._place_of(key)
+    def _store(self, place: str, private: Mapping[str, bytes]) -> None:
         rows = [(place, name, value) for name, value in private.items()]
         self._connection.executemany("INSERT INTO private VALUES (?, ?, ?)", rows)
 
@@ -572,17 +416,7 @@ class Ledger(LedgerFile):
         query = "SELECT name, value FROM private WHERE session = ? ORDER BY name"
         return dict(self._read(query, (self._place_of(key),)))
 
-    def _stored_under(self, place: str, names: Sequence[str] | Mapping[str, bytes]) -> dict[str, bytes]:
-        places = ", ".join("?" * len(names))
-        query = f"SELECT name, value FROM private WHERE session = ? AND name IN ({places})"  # noqa: S608
-        return dict(self._read(query, (place, *names)))
-
 
 def _place(entry: Entry) -> str:
     """Where the private state of an entry's session lies; before format 2 under the session alone."""
     return entry.session + entry.plan
-
-
-def _check_unit(unit: str) -> None:
-    if unit not in UNITS:
-        raise InputError("unit", unit, f"must be one of {', '.join(UNITS)}", "say whose data one budget protects")

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from tpmdp.errors import InputError, shown
 from tpmdp.ledger.entry import SESSION_BYTES, Entry, entry_hash
-from tpmdp.ledger.spending import Balance, add_up, check_limit, promises, rounded_up
+from tpmdp.ledger.schema import UNITS
+from tpmdp.ledger.spending import Totals, add_up, check_limit, promises, rounded_up
 
 # Logarithms differ between machines in the last digits; a check on another machine allows for that.
 _OTHER_MACHINE: Final = 1e-12
@@ -28,14 +29,14 @@ class Verification:
 
     def __init__(self, origin: str, unit: str) -> None:
         self.number, self.hash, self._unit = 0, origin, unit
-        self._balances: dict[str, Balance] = {}  # by unit
+        self._balances: dict[str, Totals] = {}  # by unit
         self._kinds: dict[tuple[str, str], str] = {}  # the last kind, by session and plan
         self._charged: set[str] = set()  # sessions
         self._bound = False
 
     def page(self, rows: Sequence[tuple[Any, ...]]) -> tuple[int, str] | None:
         """The number of the first wrong entry of the page and the problem; None if all are right."""
-        totals: list[tuple[int, Balance]] = []
+        totals: list[tuple[int, Totals]] = []
         problem: tuple[int, str] | None = None
         for row in rows:
             entry = Entry(*row)
@@ -58,7 +59,7 @@ class Verification:
                 return number, f"makes epsilon {rounded_up(epsilon)}, over the limit {limit!r} of its time"
         return problem
 
-    def _counted(self, unit: str) -> list[Balance]:
+    def _counted(self, unit: str) -> list[Totals]:
         """What a charge of this unit counts towards; by record also if it protects a whole party."""
         by_party, by_record = self._balances.get("party"), self._balances.get("record")
         if by_party is not None and by_record is not None:
@@ -88,9 +89,11 @@ class Verification:
         if not all(cost >= 0 for cost in costs) or entry.delta > 1 or (not priced and any(costs)):
             return "has a charge that cannot be"
         unit = entry.unit or self._unit
+        if unit not in UNITS:
+            return f"counts by unknown unit {shown(unit)}"
         balance = self._balances.get(unit)
         if balance is None:
-            balance = Balance(0.0, 0.0, math.inf, limit_delta=entry.limit_delta)
+            balance = Totals(0.0, 0.0, math.inf, limit_delta=entry.limit_delta)
         if entry.is_charge:
             balance = balance.with_charge(entry.mu, entry.closeness)
         if entry.kind in ("open", "limit"):
@@ -111,10 +114,14 @@ class Verification:
         if entry.kind in _WITHOUT_SESSION:
             if entry.kind == "bind" and self._bound:
                 return "binds the ledger to a second key"
+            if entry.kind == "bind" and len(entry.outcome) != 2 * SESSION_BYTES:
+                return "binds the ledger to no key"
             self._bound |= entry.kind == "bind"
             return "has a session" if entry.session else None
         if len(entry.session) != 2 * SESSION_BYTES:
             return "has no session"
+        if entry.plan and len(entry.plan) != 2 * SESSION_BYTES:
+            return "has no plan"
         if entry.kind not in _BEFORE:
             return f"is of unknown kind {shown(entry.kind)}"
         key = entry.session, entry.plan

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final, NamedTuple
 
 from tpmdp._util.canonical import canonical_json
-from tpmdp.ledger.spending import Balance, Charge
+from tpmdp.ledger.spending import Charge, Totals
 
 SESSION_BYTES: Final = 32
 CHARGES: Final = ("charge", "reserve")
@@ -51,9 +51,9 @@ class Entry:
     unit: str = ""  # what the charge protects; "" before format 2: the ledger's own unit
 
     @property
-    def balance(self) -> Balance:
+    def balance(self) -> Totals:
         """Totals and limit of its unit, from this entry on."""
-        return Balance(self.mu_squared_total, self.closeness_total, self.limit_epsilon, limit_delta=self.limit_delta)
+        return Totals(self.mu_squared_total, self.closeness_total, self.limit_epsilon, limit_delta=self.limit_delta)
 
     @property
     def is_charge(self) -> bool:
@@ -87,8 +87,8 @@ def origin_hash(identity: str, party: str, unit: str) -> str:
 
 
 def entry_hash(row: Sequence[Any]) -> str:
-    """The hash of an entry: over the hash before it and all its fields."""
-    values = dict(zip(COLUMNS, row, strict=True))
+    """The hash of an entry: over the hash before it and all its fields; those since format 2 only if not empty."""
+    values = dict(zip(COLUMNS, row, strict=False))
     content = {name: value.hex() if isinstance(value := values[name], float) else value for name in _HASHED}
-    content |= {name: values[name] for name in _SINCE_2 if values[name]}
+    content |= {name: values[name] for name in _SINCE_2 if values.get(name)}
     return hashlib.sha256((values["previous"] + canonical_json(content)).encode()).hexdigest()

@@ -30,6 +30,7 @@ from tpmdp.ledger.entry import COLUMNS, Entry, SessionKey, before_first, entry_h
 from tpmdp.ledger.schema import (
     APPLICATION,
     SCHEMA,
+    UNITS,
     UPGRADE,
     VERSION,
     connect,
@@ -37,9 +38,8 @@ from tpmdp.ledger.schema import (
     file_error,
     statements_of,
 )
-from tpmdp.ledger.spending import NOTHING, Balance, Charge, LedgerError, check_limit
+from tpmdp.ledger.spending import NOTHING, Charge, LedgerError, Totals, check_limit
 
-UNITS: Final = ("record", "party")
 TEXT_MAX: Final = 200  # characters of a party's or study's name
 _SELECT: Final = {  # by format; noqa: S608 - our own column names
     1: f"SELECT {', '.join(COLUMNS[:-2])}, '' AS plan, '' AS unit FROM entries",  # noqa: S608
@@ -203,7 +203,7 @@ class LedgerFile:
         """Check that this is a ledger of this version, and its first and last entry."""
         with self._guard():
             application = self._connection.execute("PRAGMA application_id").fetchone()[0]
-            version = self._connection.execute("PRAGMA user_version").fetchone()[0]
+            version = self._format()
             if application != APPLICATION:
                 raise FileError(self.path, "is not a ledger", "name a file made by tpmdp ledger create")
             if version not in _SELECT:
@@ -236,6 +236,7 @@ class LedgerFile:
                 with suppress(sqlite3.Error):
                     if self._connection.in_transaction:
                         self._connection.execute("ROLLBACK")
+                        self._version = self._format()  # an upgrade is undone, too
                 if isinstance(error, sqlite3.Error):
                     raise file_error(self.path, error) from None
                 raise
@@ -253,12 +254,17 @@ class LedgerFile:
 
     @property
     def _select(self) -> str:
+        if self._version < VERSION:  # another process may have upgraded the file
+            with self._guard():
+                self._version = self._format()
         return _SELECT[self._version]
+
+    def _format(self) -> int:
+        return int(self._connection.execute("PRAGMA user_version").fetchone()[0])
 
     def _upgrade(self) -> None:
         """Bring an older file to today's format, in the transaction of its first change; another process may have."""
-        version = self._connection.execute("PRAGMA user_version").fetchone()[0]
-        if version < VERSION:
+        if self._format() < VERSION:
             for statement in UPGRADE:
                 self._connection.execute(statement)
         self._version = VERSION
@@ -288,7 +294,7 @@ class LedgerFile:
         last: Entry,
         kind: str,
         *,
-        balance: Balance,
+        balance: Totals,
         unit: str,
         key: SessionKey | None = None,
         study: str = "",
@@ -398,8 +404,10 @@ class LedgerFile:
 
     def _check_file(self) -> None:
         """Check tables, triggers and pages."""
+        with self._guard():
+            version = self._format()
         statements = {row[0] for row in self._read("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
-        if statements != statements_of(self._version):
+        if statements != statements_of(version):
             remedy = "somebody changed the file; restore a copy from before"
             raise LedgerError(f"the ledger {shown(str(self.path), 300)}", "has altered tables or triggers", remedy)
         result = self._read("PRAGMA integrity_check(1)")[0][0]

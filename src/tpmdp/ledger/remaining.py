@@ -8,7 +8,7 @@ from typing import Final
 
 from tpmdp._util.budget_rules import EPSILON_MIN
 from tpmdp.gaussian.calibration import calibrate, mu_at
-from tpmdp.ledger.spending import NEXT_CLOSENESS, Balance, promise, promises, square_up
+from tpmdp.ledger.spending import NEXT_CLOSENESS, Totals, promise, promises, square_up
 
 _U: Final = 2.0**-53
 _ROOM_WIDTH: Final = 1e-14  # relative, of the search for what is left
@@ -16,7 +16,7 @@ _ROOM_STEPS: Final = 32
 _ROOM_LEAST: Final = 1e-10  # of the whole: below it rounding hides what is left
 
 
-def room_left(balance: Balance) -> tuple[float, float]:
+def room_left(balance: Totals) -> tuple[float, float]:
     """The mu and the epsilon one further release may have: the largest that the ledger would accept."""
     limit, delta = balance.limit_epsilon, balance.limit_delta
     if limit == math.inf:

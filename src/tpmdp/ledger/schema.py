@@ -14,6 +14,7 @@ from tpmdp.errors import FileError, shown
 APPLICATION: Final = 0x54504D4C  # "TPML"
 
 VERSION: Final = 2
+UNITS: Final = ("record", "party")
 
 _BUSY_MS: Final = 30_000
 
@@ -51,6 +52,9 @@ UPGRADE: Final = (
     "OR (NEW.kind = 'charge' AND EXISTS "
     "(SELECT 1 FROM entries WHERE session = NEW.session AND kind IN ('charge', 'reserve'))) "
     "BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END",
+    # From a hash of data beside its salt, values can be tried.
+    "DELETE FROM private WHERE name IN ('salt', 'data') AND session IN "
+    "(SELECT session FROM entries WHERE kind = 'settle')",
     f"PRAGMA user_version={VERSION}",
 )
 

@@ -73,10 +73,10 @@ NOTHING: Final = Charge(mu=0.0, closeness=0.0, epsilon=0.0, delta=0.0)
 
 
 @dataclass(frozen=True)
-class Balance:
+class Totals:
     """Totals and limit of one unit, as the entries of a ledger state them.
 
-    >>> Balance(0.0, 0.0, 1.0, 1e-6).with_charge(0.5, 0.0).mu_squared_total > 0.25
+    >>> Totals(0.0, 0.0, 1.0, 1e-6).with_charge(0.5, 0.0).mu_squared_total > 0.25
     True
     """
 
@@ -85,7 +85,7 @@ class Balance:
     limit_epsilon: float
     limit_delta: float
 
-    def with_charge(self, mu: float, closeness: float) -> Balance:
+    def with_charge(self, mu: float, closeness: float) -> Totals:
         """The totals with one more session, rounded up."""
         totals = add_up(self.mu_squared_total, square_up(mu)), add_up(self.closeness_total, closeness)
         return replace(self, mu_squared_total=totals[0], closeness_total=totals[1])

@@ -138,7 +138,7 @@ def _check_all(study: Study, files: dict[str, Path], state: Path, notice: Callab
         path = state / f"{member.name}.ledger"
         if path.exists():
             identity = read_key(state / f"{member.name}.key")
-            with open_or_create_ledger(path, study, member.name, identity) as ledger:
+            with open_or_create_ledger(path, study, member.name, identity=identity) as ledger:
                 check_room(study, terms, index, ledger=ledger)
     new = [member.name for member in study.parties if not (state / f"{member.name}.ledger").exists()]
     if new:

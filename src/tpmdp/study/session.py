@@ -39,7 +39,7 @@ RELEASE: Final = "told"  # under this name the ledger stores the release of a se
 _AGREED: Final = "agreed"  # stored before the party's agreement leaves
 _STATISTIC: Final = "statistic"
 _DATA: Final = "data"
-_KEPT: Final[tuple[str, ...]] = ("plan", "salt", _DATA)  # of a settled session, to recognise it
+_KEPT: Final[tuple[str, ...]] = ("plan", _DATA)  # of a settled session, to recognise it
 _NONCE_BYTES: Final = 12
 
 
@@ -171,6 +171,8 @@ class SessionAccount:
     def check_same(self, contribution: Contribution, stored: Mapping[str, bytes]) -> None:
         """Refuse to repeat a session with other data: that is a new session with a new charge."""
         salt = stored.get("salt")  # of a session before format 2 of the ledger
+        if _DATA not in stored and self.is_settled:  # also before format 2: erased, since the salt lay beside it
+            return
         if stored.get(_DATA) != self._fingerprint(contribution.encoded, salt):
             remedy = f"set session = {self._study.session + 1} for a new session, which is charged anew"
             raise InputError("session", self._study.label, "was begun with other data", remedy)
@@ -180,6 +182,8 @@ class SessionAccount:
         stored = self.stored()
         if not self.is_settled:  # otherwise another process of this party was faster
             private = {name: stored[name] for name in _KEPT if name in stored}
+            if "salt" in stored:  # from a hash beside its salt, values can be tried
+                private.pop(_DATA, None)
             private[RELEASE] = json.dumps(release.plain()).encode()
             if outbox:
                 private["outbox"] = join_frames(outbox)

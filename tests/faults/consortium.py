@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 
+from tests.patience import HANG_S
 from tests.processes import Process
 from tpmdp.ledger import Ledger
 from tpmdp.protocol.terms import Terms
@@ -22,7 +23,6 @@ NAMES = ("north", "south", "lab")  # north leads, lab receives too, south gets a
 RECORDS = {"north": [70, 20, 66, 41], "south": [65, 10, 99], "lab": [80, 64]}
 TRUTH = 5  # ages of at least 65
 SABOTEUR = "tests.faults.saboteur"
-HANG_S = 300.0  # only guards against a hang
 
 
 @dataclass
@@ -56,7 +56,7 @@ class Consortium:
             "receivers": ["north", "lab"],
             "delta": 1e-6,
             "guarantee": guarantee,
-            "deadline": "10m",
+            "deadline": "30m",
             "parties": [
                 {
                     "name": name,

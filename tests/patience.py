@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-HANG_S: Final = 600.0
+HANG_S: Final = 1800.0
 """After this a process counts as hung."""
-DEADLINE: Final = "10m"
+DEADLINE: Final = "30m"
 """For studies whose deadline is not what the test is about."""
 
 Value = TypeVar("Value")

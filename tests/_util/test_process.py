@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import HANG_S
 from tpmdp._util.child_side import error_report
 from tpmdp._util.process import ChildProcess, Report, end_all, python_environment, reported_error
 from tpmdp.errors import DeadlineError, InputError, TpmdpError
 
 pytestmark = pytest.mark.process
 
-HANG_S = 300.0  # only guards against a hang
 WAITS = "import sys; print('{}', flush=True); sys.stdin.read()"
 SLEEPS = "import time; print('{}', flush=True); time.sleep(999)"
 

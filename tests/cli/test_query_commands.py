@@ -26,7 +26,7 @@ threshold = 1
 receivers = ["north"]
 delta = 1e-6
 epsilon = 5.0
-deadline = "10m"
+deadline = "30m"
 where = "age >= 18"
 
 [[parties]]

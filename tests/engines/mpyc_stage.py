@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from tests.patience import HANG_S
 from tests.protocol.sessions import World
 from tpmdp._util.arrays import IntArray
 from tpmdp._util.clock import now_s
@@ -29,7 +30,6 @@ from tpmdp.engines.mpyc.record import (
 from tpmdp.engines.mpyc.worker_process import WorkerProcess
 
 TOTAL = "tpmdp.engines.mpyc.functions:total"
-HANG_S = 500.0  # only guards against a hang
 HOST = "127.0.0.1"
 
 

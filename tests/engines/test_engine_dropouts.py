@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 from tests.engines.patience import drops_only, pass_deadline_after
+from tests.patience import HANG_S
 from tests.protocol.sessions import World
 from tpmdp.engines.contract import Outcome
 from tpmdp.engines.memory import MemoryEngine
@@ -41,7 +42,6 @@ SHAPES: Final = [
 ]
 LOST: Final = "TPMDP_TEST_LOST"  # party:KIND, comma-separated
 KILLED: Final = "TPMDP_TEST_KILLED"  # a file that a process makes before it is killed
-HANG_S: Final = 500.0  # only guards against a hang
 
 
 def tolerant(count: int, colluders: int, tolerate: int, receivers: Any, guarantee: Guarantee) -> World:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.patience import HANG_S
 from tests.protocol.sessions import World
 from tests.queries.cases import statistic
 from tpmdp import InputError, Study
@@ -55,9 +56,6 @@ def _end_the_simulation() -> Iterator[None]:
 def engine(request: pytest.FixtureRequest) -> Engine:
     found: Engine = request.param
     return found
-
-
-HANG_S = 500.0  # only guards against a hang
 
 
 def run(engine: Engine, world: World) -> Outcome:

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from tests.engines.mpyc_leak import differences
-from tests.engines.mpyc_stage import HANG_S, HOST, TOTAL, Stage
+from tests.engines.mpyc_stage import HOST, TOTAL, Stage
+from tests.patience import HANG_S
 from tests.protocol.sessions import World
 from tpmdp import InputError
 from tpmdp._util.arrays import IntArray

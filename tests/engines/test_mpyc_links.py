@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.engines.mpyc_stage import HANG_S, HOST, Puppet, Stage
+from tests.engines.mpyc_stage import HOST, Puppet, Stage
+from tests.patience import HANG_S
 from tests.protocol.sessions import World
 from tpmdp.engines.mpyc.link import _FRAME, LinkKind
 from tpmdp.engines.mpyc.network import SILENT_MAX, listen

@@ -19,6 +19,7 @@ from tpmdp.engines.mpyc.worker_process import WorkerProcess
 from tpmdp.errors import DeadlineError
 from tpmdp.ledger import LedgerError
 from tpmdp.study.release import PartyRelease
+from tpmdp.study.session import key_of
 
 pytestmark = pytest.mark.process
 
@@ -130,7 +131,7 @@ def test_two_processes_of_a_party_do_not_both_open(tmp_path: Path, monkeypatch: 
         plain(self)
         if self._index == 1:
             with parties.ledger("school") as ledger:
-                ledger.keep(parties.terms.session, "opening", b"another")
+                ledger.keep(key_of(parties.terms), "opening", b"another")
 
     monkeypatch.setattr(WorkerProcess, "opening", while_another_opens)
     said = parties.begin("bank", "school", "registry").end()

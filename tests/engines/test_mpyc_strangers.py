@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import HANG_S
 from tests.protocol.sessions import World
 from tpmdp._util.clock import now_s
 from tpmdp.engines.mpyc.network import CLAIMS_MAX, SILENT_MAX, Address, Network, _Crowd, listen
@@ -22,7 +23,6 @@ from tpmdp.errors import TpmdpError
 pytestmark = pytest.mark.process
 
 HOST, WORK = "127.0.0.1", b"w" * 32
-HANG_S = 300.0  # only guards against a hang
 Pump = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 FLOOD = """
 import socket, sys, time

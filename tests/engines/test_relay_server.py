@@ -32,6 +32,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tests.effort import tries
+from tests.patience import HANG_S
 from tpmdp.cli.relay import relay as relay_command
 from tpmdp.engines.relay import wire
 from tpmdp.engines.relay.database import RelayFullError, StoreError
@@ -45,7 +46,6 @@ from tpmdp.protocol.terms import session_id
 
 pytestmark = pytest.mark.process  # most tests share a relay in a process
 
-HANG_S = 300.0  # a guard against hanging, not a measure of speed
 SERVE = """
 import json, sys
 from pathlib import Path

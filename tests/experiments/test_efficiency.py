@@ -16,6 +16,7 @@ import pytest
 
 import tpmdp.experiments.efficiency_experiment as efficiency
 from tests.patience import wait_until
+from tpmdp._util.process import ChildProcess
 from tpmdp.errors import SolverError
 from tpmdp.experiments.efficiency_experiment import METHODS, disagreement, run, threshold_of
 from tpmdp.experiments.efficiency_worker import constraint_matrix, draw_needs
@@ -35,17 +36,16 @@ def job(method: str, rule: str, count: int, time_limit_s: float = 60.0, memory_l
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
+def started(monkeypatch: pytest.MonkeyPatch) -> list[ChildProcess]:
     """The processes that the experiment starts."""
-    found: list[subprocess.Popen[bytes]] = []
-    start = subprocess.Popen
+    children: list[ChildProcess] = []
 
-    def noted(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
-        found.append(start(*arguments, **options))
-        return found[-1]
+    def start(*arguments: str, **options: Any) -> ChildProcess:
+        children.append(ChildProcess(*arguments, **options))
+        return children[-1]
 
-    monkeypatch.setattr(subprocess, "Popen", noted)
-    return found
+    monkeypatch.setattr(efficiency, "ChildProcess", start)
+    return children
 
 
 @pytest.mark.parametrize(("count", "threshold"), [(2, 1), (5, 2), (7, 3), (9, 8), (10, 5), (40, 3)])
@@ -84,17 +84,17 @@ def test_a_job_gives_the_same_total_again() -> None:
     assert not np.array_equal(draw_needs(point), draw_needs(replace(point, seed=8)))
 
 
-def assert_gone(started: list[subprocess.Popen[bytes]]) -> None:
-    (process,) = started
-    assert process.returncode is not None  # reaped
-    assert process.stdout is not None
-    assert process.stdout.closed
-    assert not Path(f"/proc/{process.pid}").exists()
+def assert_gone(started: list[ChildProcess]) -> None:
+    (child,) = started
+    assert child.wait(0) is not None  # reaped
+    assert not Path(f"/proc/{child.pid}").exists()
+    with pytest.raises(ValueError, match="closed file"):
+        child.read()
 
 
 @pytest.mark.parametrize(("outcome", "limits"), [("time", {"time_limit_s": 1.0}), ("memory", {"memory_limit_mb": 160})])
 def test_a_point_beyond_a_limit_says_so_and_leaves_nothing(
-    outcome: str, limits: dict[str, Any], started: list[subprocess.Popen[bytes]]
+    outcome: str, limits: dict[str, Any], started: list[ChildProcess]
 ) -> None:
     if outcome == "memory" and not Path("/proc/self/status").exists():
         pytest.skip("this system does not tell the memory of other processes")
@@ -126,7 +126,7 @@ def test_gurobi_that_is_not_installed(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_worker_that_fails_is_an_error_and_not_a_row(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, started: list[subprocess.Popen[bytes]]
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, started: list[ChildProcess]
 ) -> None:
     (tmp_path / "failing_worker.py").write_text("import sys; print('noise', file=sys.stderr); sys.exit(3)")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -154,6 +154,8 @@ def test_a_worker_ends_with_whoever_started_it() -> None:
     starter = subprocess.Popen([sys.executable, "-c", program])
     children = Path(f"/proc/{starter.pid}/task/{starter.pid}/children")
     try:
+        parent = int(wait_until(lambda: children.read_text().split())[0])  # a warm one
+        children = Path(f"/proc/{parent}/task/{parent}/children")
         worker = int(wait_until(lambda: children.read_text().split())[0])
         wait_until(lambda: resident_mb(worker) > 200)  # it is at work
     finally:

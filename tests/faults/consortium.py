@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 
+from tests.patience import HANG_S
 from tests.processes import Process
 from tpmdp.ledger import Ledger
 from tpmdp.protocol.messages import Kind
@@ -24,7 +25,6 @@ RECORDS = {"north": [70, 20, 66, 41], "south": [65, 10, 99], "lab": [80, 64]}
 TRUTH = 5  # ages of at least 65
 SABOTEUR = "tests.faults.saboteur"
 DATA_KINDS = (Kind.SUBMIT, Kind.RESULT, Kind.RECEIPT, Kind.REVEAL)  # what leaves only after a charge
-HANG_S = 300.0  # only guards against a hang
 
 
 @dataclass
@@ -58,7 +58,7 @@ class Consortium:
             "receivers": ["north", "lab"],
             "delta": 1e-6,
             "guarantee": guarantee,
-            "deadline": "10m",
+            "deadline": "30m",
             "parties": [
                 {
                     "name": name,

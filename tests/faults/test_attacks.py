@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from tests.faults.consortium import HANG_S, NAMES, Consortium, check_answers, ended, wait_until
+from tests.faults.consortium import NAMES, Consortium, check_answers, ended, wait_until
 from tests.faults.evil_relay import EvilRelay, FlipOnce, TarPit, join
+from tests.patience import HANG_S
 from tpmdp._util.clock import now_s
 from tpmdp.engines.relay.mailbox import Mailbox
 from tpmdp.engines.relay.wire import frame

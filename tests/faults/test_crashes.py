@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.faults.consortium import HANG_S, NAMES, Consortium, check_answers, ended, wait_until
+from tests.faults.consortium import NAMES, Consortium, check_answers, ended, wait_until
+from tests.patience import HANG_S
 from tpmdp.ledger import Ledger
 from tpmdp.protocol.masks import from_words, word_type
 from tpmdp.study.session import key_of
@@ -186,7 +187,7 @@ def test_the_lead_receiver_sends_answers_again_when_the_relay_lost_them(tmp_path
 def test_no_process_outlives_a_run_that_is_stopped(tmp_path: Path, number: signal.Signals) -> None:
     with Consortium(tmp_path) as consortium:
         state = tmp_path / "state"
-        words = ["run", str(consortium.study_file), "--state", str(state), "--deadline", "10m"]
+        words = ["run", str(consortium.study_file), "--state", str(state), "--deadline", "30m"]
         bare = consortium.study_file.read_text()
         consortium.study_file.write_text("\n".join(line for line in bare.splitlines() if "public_key" not in line))
         process = consortium.start(*words)

@@ -1,4 +1,4 @@
-"""A session that ends before it is charged costs nothing, and goes on under the same number once the cause is mended."""
+"""A session that ends before it is charged costs nothing, and goes on under its number once the cause is mended."""
 
 from __future__ import annotations
 

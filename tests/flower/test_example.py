@@ -7,8 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.patience import HANG_S
+
 ROOT = Path(__file__).parents[2]
-HANG_S = 1800
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:

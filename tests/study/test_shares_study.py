@@ -139,7 +139,7 @@ def test_a_run_of_processes_is_resumed_after_a_party_was_killed(tmp_path: Path) 
     words: list[str | Path] = ["run", study, "--state", tmp_path / "state", "--json"]
     first = command(*words)
     killed = None
-    end = time.monotonic() + 60
+    end = time.monotonic() + HANG_S
     while killed is None and first.poll() is None and time.monotonic() < end:
         killed = kill_worker_of(first.pid)
     _, complaint = first.communicate(timeout=HANG_S)

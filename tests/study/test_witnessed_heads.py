@@ -124,7 +124,7 @@ def test_what_others_invent_is_ignored_and_takes_little_room(parties: Parties) -
     notes[0].check(notes[1].own())  # of another party
     for number in range(20):
         notes[0].keep(world.terms.roster[1], number.to_bytes(NOTE_BYTES, "big"))
-    assert len(notes[0].kept(world.terms.roster[1])) == NOTES_MAX
+    assert len(notes[0].of_other(world.terms.roster[1])) == NOTES_MAX
 
 
 def test_a_note_tells_others_nothing(parties: Parties) -> None:

@@ -43,10 +43,10 @@ class LedgerNotes:
         return self._ledger.keep(self._key, f"notes {attempt}", body)
 
     def keep(self, public_key: bytes, note: bytes) -> None:
-        notes = [note, *(old for old in self.kept(public_key) if old != note)]
+        notes = [note, *(old for old in self.of_other(public_key) if old != note)]
         self._ledger.keep_witnessed(public_key, b"".join(notes[:NOTES_MAX]))
 
-    def kept(self, public_key: bytes) -> Sequence[bytes]:
+    def of_other(self, public_key: bytes) -> Sequence[bytes]:
         stored = self._ledger.witnessed(public_key)
         return [stored[at : at + NOTE_BYTES] for at in range(0, len(stored), NOTE_BYTES)]
 

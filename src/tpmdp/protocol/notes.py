@@ -31,7 +31,7 @@ class HeadNotes(Protocol):
     def keep(self, public_key: bytes, note: bytes) -> None:
         """Keep another party's note."""
 
-    def kept(self, public_key: bytes) -> Sequence[bytes]:
+    def of_other(self, public_key: bytes) -> Sequence[bytes]:
         """The notes of another party, newest first."""
 
     def check(self, note: bytes) -> None:

@@ -204,8 +204,8 @@ class PartySession(PartyState):
         if self._notes is None:
             return []
         keys = enumerate(self.terms.roster) if attempt == 0 else []
-        kept = {party: self._notes.kept(key) for party, key in keys if party != self.index}
-        body = encode_notes(self._notes.own(), {party: notes for party, notes in kept.items() if notes})
+        others = {party: self._notes.of_other(key) for party, key in keys if party != self.index}
+        body = encode_notes(self._notes.own(), {party: notes for party, notes in others.items() if notes})
         return [self._signed(Kind.NOTES, EVERYONE, self._notes.fixed(attempt, body), attempt=attempt)]
 
     # Handlers, one per kind; the rules have been checked --------------------------------------------------------------

@@ -264,17 +264,17 @@ class _SharesJoined(_Joined):
         terms, account = self.terms, self.account
         if _OPENING in account.stored():
             return self._opened_before()
-        account.hold(self.contribution)
-        account.agree()
-        contribution = account.stored_contribution() or self.contribution
         addresses = [_address_of(party) for party in self.study.parties]
         bind = None if self.listen is None else parse_address("listen", self.listen)
         job = self._job()
         releases: list[PartyRelease] = []
+        job.check_values(self.index, self.contribution.encoded)  # now: after the agreement no data may stop it
+        account.hold(self.contribution)
+        account.agree()
+        contribution = account.stored_contribution() or self.contribution
 
         def give() -> tuple[IntArray, IntArray]:
             self.on_step("connect and compute")
-            job.check_values(self.index, contribution.encoded)
             return contribution.encoded, from_words(account.charge(contribution), terms.grid.word)
 
         def opening() -> None:

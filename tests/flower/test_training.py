@@ -60,7 +60,7 @@ class Spied(PrivateStrategy):
             data = self.world.private(number)[session, "vector"]
             found[number] = np.frombuffer(data, dtype="<u4" if word == 32 else "<u8")
         exact = [0] * terms.grid.dimension
-        for vector in [*found.values(), lead._vector]:  # the server may have to add noise, too
+        for vector in [*found.values(), lead._vector()]:  # the server may have to add noise, too
             exact = [(one + int(other)) % (1 << word) for one, other in zip(exact, vector.tolist(), strict=True)]
         centred = [value - (1 << word) if value >= 1 << (word - 1) else value for value in exact]
         assert outcome.sums[0].tolist() == centred

@@ -202,14 +202,16 @@ class World:
 
     def charged(self, number: int) -> list[str]:
         """Sessions that a client was charged for, oldest first."""
-        return [line.session for line in self.lines(number) if line.kind == "reserve"]
+        return [line.session for line in self.lines(number) if line.kind == "charge"]
 
     def settled(self, number: int) -> list[str]:
         return [line.session for line in self.lines(number) if line.kind == "settle"]
 
     def private(self, number: int) -> dict[tuple[str, str], bytes]:
         """What a ledger keeps, by session and name."""
-        return {(row[0], row[1]): row[2] for row in self.rows(number, "SELECT session, name, value FROM private")}
+        rows = self.rows(number, "SELECT session, name, value FROM private")  # known by session and plan, 64 digits each
+        assert all(len(row[0]) == 128 for row in rows)
+        return {(row[0][:64], row[1]): row[2] for row in rows}
 
     def check(self) -> None:
         """What holds after anything: charges once a session, before anything left, within the limit; replies clean."""

@@ -14,6 +14,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM, FedMedian
 from numpy.typing import NDArray
 
+from tests.flower.hostile import sign_claim
 from tests.flower.local_grid import fields
 from tests.flower.world import (
     GROUP,
@@ -656,6 +657,7 @@ def test_a_client_that_lies_of_its_budget_does_not_end_the_training(tmp_path: Pa
         reply = once(number, message)
         if number == 0 and phase_of(message) == "enrol":
             fields(reply).update(lie)
+            sign_claim(world.settings(0).identity, message, reply)
         return reply
 
     world.grid.deliver = lying  # type: ignore[method-assign]

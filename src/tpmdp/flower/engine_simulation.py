@@ -108,7 +108,7 @@ def _advance(folder: Path, fields: dict[str, Value], index: int, context: Contex
     out = memory.unsent(session, out)
     if any(decode(data).kind == lost for data in out):
         raise LostError("lost")
-    memory.write("inbox", session, useful)
+    memory.write_inbox(session, useful)
     files.finish(party)
     return {"outbox": pack(out), "done": party.done, "stuck": stuck(party) if party.is_lead else ""}
 

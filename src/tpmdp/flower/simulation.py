@@ -35,7 +35,7 @@ _SAFE: Final = {
 }
 _TOKENS: Final = ("RAY_AUTH_TOKEN_PATH", "RAY_ADDRESS")  # would take precedence over what is set here
 _SOCKET_PATH_MAX: Final = 103  # bytes of a socket's path, on every system
-_SESSION_PATH: Final = len("/session_2000-01-01_00-00-00_000000_4194304/sockets/plasma_store")
+_SESSION_PATH: Final = len("/ray/session_2000-01-01_00-00-00_000000_4194304/sockets/plasma_store")
 
 
 class SimulationError(TpmdpError):
@@ -95,11 +95,14 @@ def secure_ray() -> None:
 
 @contextmanager
 def _private_folder(given: Path | None) -> Iterator[Path]:
-    """A folder of this user alone, whose path is short enough for Ray's sockets."""
-    if given is not None and len(os.fsencode(given)) + _SESSION_PATH <= _SOCKET_PATH_MAX:
-        yield given
+    """A folder for Ray in one of this user alone, whose path is short enough for sockets. Ray opens its own to all."""
+    if given is not None and _fits(given):
+        yield given / "ray"
         return
-    default = os.fsencode(tempfile.gettempdir())
-    parent = None if len(default) + len("/tpmdp-ray-12345678") + _SESSION_PATH <= _SOCKET_PATH_MAX else "/tmp"  # noqa: S108
+    parent = None if _fits(Path(tempfile.gettempdir(), "tpmdp-ray-12345678")) else "/tmp"  # noqa: S108
     with tempfile.TemporaryDirectory(prefix="tpmdp-ray-", dir=parent, ignore_cleanup_errors=True) as name:
-        yield Path(name)
+        yield Path(name, "ray")
+
+
+def _fits(folder: Path) -> bool:
+    return len(os.fsencode(folder)) + _SESSION_PATH <= _SOCKET_PATH_MAX

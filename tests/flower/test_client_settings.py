@@ -19,7 +19,7 @@ from tests.flower.world import World, kept_within, make_world
 from tpmdp.errors import FileError, InputError, TpmdpError
 from tpmdp.flower.client_settings import ClientSettings, read_peers, read_settings, write_settings
 from tpmdp.flower.round_terms import Ask
-from tpmdp.ledger import Charge, Ledger, OverspendError, SessionKey
+from tpmdp.ledger import Charge, Ledger, LedgerError, OverspendError, SessionKey
 from tpmdp.protocol.terms import Terms
 from tpmdp.spec import Party
 from tpmdp.study.identity import public_text
@@ -447,3 +447,18 @@ def test_nothing_is_replaced(folder: Path) -> None:
         with pytest.raises(FileError, match="exists already"):
             write_settings(folder, Party("client", 1.0, 1e-5, threshold=2), 3)
         assert not (folder / gone).exists()
+
+
+def test_a_ledger_belongs_to_one_key(tmp_path: Path) -> None:
+    """From the start, and an old one that was made without a key from its first use on."""
+    settings = settings_of(tmp_path / "new", 1.0, 1e-5, 2)
+    with settings.open_ledger() as ledger:
+        assert ledger.owner == settings.public_key
+    other = dataclasses.replace(settings, identity=Ed25519PrivateKey.generate())
+    with pytest.raises(LedgerError, match="belongs to the key"):
+        other.open_ledger()
+    old = tmp_path / "old.ledger"
+    Ledger.create(old, "client", 1.0, 1e-5, unit="party").close()
+    dataclasses.replace(settings, ledger=old).open_ledger().close()
+    with pytest.raises(LedgerError, match="belongs to the key"):
+        dataclasses.replace(other, ledger=old).open_ledger()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -169,7 +170,7 @@ def test_nobody_enrols_with_the_key_of_another(tmp_path: Path, signature: str) -
         elif signature == "own":
             sign_claim(world.settings(0).identity, request, reply)
         elif signature == "of another node":
-            asked = dict(fields(request))
+            asked: dict[str, Any] = dict(fields(request))
             del asked["version"]
             claim.update(fields(Hostile(world).ask(1, **asked)))
         elif signature == "of another server":
@@ -187,12 +188,13 @@ def test_nobody_enrols_with_the_key_of_another(tmp_path: Path, signature: str) -
 def test_a_client_answers_only_the_server_that_it_knows_and_only_with_a_nonce(tmp_path: Path) -> None:
     server = Hostile(make_world(tmp_path, 1))
     other = Ed25519PrivateKey.generate().public_key().public_bytes_raw()
-    for asked, answer in (
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"server": other}, "is not the server that client-0 knows"),
         ({"nonce": b""}, "without its key or a nonce"),
         ({"nonce": bytes(31)}, "without its key or a nonce"),
         ({"server": b""}, "without its key or a nonce"),
-    ):
+    ]
+    for asked, answer in cases:
         reply = fields(server.ask(0, enrol=True, **asked))
         assert answer in str(reply["problem"])
         assert "signature" not in reply
@@ -320,16 +322,14 @@ def test_a_newcomer_without_a_plan_does_not_keep_another_out(tmp_path: Path) -> 
 def test_a_node_that_does_not_answer_an_invitation_is_asked_again_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import tpmdp.flower.nodes as module
-
     world = make_world(tmp_path, 1)
     enrolment, nodes = enrolment_of(world)
     monkeypatch.setattr(world.grid, "pull_messages", lambda _: [])
     enrolment.invite(nodes)
     enrolment.invite(nodes)
     assert (nodes.busy, len(world.grid.log)) == ({100}, 1)
-    now = module.time.monotonic()
-    monkeypatch.setattr(module.time, "monotonic", lambda: now + 3600)
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + 3600)
     assert nodes.posted() == {}
     assert nodes.busy == set()
     enrolment.invite(nodes)

@@ -84,10 +84,10 @@ def secure_ray() -> None:
         os.environ.update({**QUIET, **_SAFE, "RAY_AUTH_TOKEN": secrets.token_hex(32)})
     try:
         from ray._private import ray_constants
-        from ray._raylet import AuthenticationMode, get_authentication_mode
+        from ray._private.authentication.authentication_utils import is_token_auth_enabled
     except ImportError:
         raise MissingDependencyError("ray (with token authentication)", "flower-simulation", "to simulate") from None
-    if get_authentication_mode() != AuthenticationMode.TOKEN or ray_constants.ENABLE_RAY_CLUSTER:
+    if not is_token_auth_enabled() or ray_constants.ENABLE_RAY_CLUSTER:
         raise SimulationError(
             "ray was imported before its settings were made safe: call tpmdp.flower.simulation.secure_ray() first"
         )

@@ -7,13 +7,14 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any, TypedDict, cast
+from typing import Any, TypedDict
 
-os.environ.update(FLWR_TELEMETRY_ENABLED="0", FLWR_DISABLE_UPDATE_CHECK="1", RAY_USAGE_STATS_ENABLED="0")
+os.environ.update(FLWR_TELEMETRY_ENABLED="0", FLWR_DISABLE_UPDATE_CHECK="1")
 
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
-from flwr.simulation import run_simulation
+
+from tpmdp.flower.simulation import run_private_simulation
 
 CPUS = 2
 
@@ -41,9 +42,8 @@ class Result:
 
 def simulate(server: ServerApp, client: ClientApp, clients: int, result: Result) -> None:
     """One simulation, from Ray's start to its end; what goes wrong is noted."""
-    config = {"init_args": {"num_cpus": CPUS}, "client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
     try:
-        run_simulation(server, client, clients, backend_config=cast(Any, config))
+        run_private_simulation(server, client, clients, cpus=CPUS)
     except Exception as problem:
         result.problem = repr(problem)
 

@@ -28,7 +28,7 @@ from benchmarks.flower_secagg import WHO, say, size, vector, warm_up
 from tpmdp._util.arrays import IntArray
 from tpmdp.flower import PrivateStrategy, private_mod, simulated_clients
 from tpmdp.flower.wire import bytes_of, fields_of, unpack
-from tpmdp.ledger import Ledger
+from tpmdp.ledger import Ledger, SessionKey
 from tpmdp.noise.source import NoiseSource
 from tpmdp.protocol.masks import Mask, from_words, word_type
 from tpmdp.protocol.messages import Kind, decode
@@ -160,8 +160,9 @@ def noisy_sum(folder: Path, strategy: PrivateStrategy, word: int) -> IntArray:
             if ledger.party in strategy.reports[-1].missing:
                 continue
             for entry in ledger.entries():
-                if entry.kind == "reserve" and entry.study == label:
-                    kept = ledger.private_state(bytes.fromhex(entry.session))["vector"]
+                if entry.is_charge and entry.study == label:
+                    key = SessionKey(bytes.fromhex(entry.session), bytes.fromhex(entry.plan))
+                    kept = ledger.private_state(key)["vector"]
                     total += np.frombuffer(kept, dtype=word_type(word))
     return from_words(total, word)
 

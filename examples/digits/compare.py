@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
-os.environ.update(FLWR_TELEMETRY_ENABLED="0", FLWR_DISABLE_UPDATE_CHECK="1", RAY_USAGE_STATS_ENABLED="0")
+os.environ.update(FLWR_TELEMETRY_ENABLED="0", FLWR_DISABLE_UPDATE_CHECK="1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the matrices are small
 
 import numpy as np
@@ -33,13 +33,12 @@ from flwr.clientapp.mod import LocalDpMod
 from flwr.clientapp.typing import ClientAppCallable, Mod
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
-from flwr.simulation import run_simulation
 from in_process import NOISE, Settings, Variant, accuracies, alone, variants
 from picture import Line, draw
 from rich.console import Console
 from rich.table import Table
 
-from tpmdp.flower import PrivateStrategy, private_mod, simulated_clients
+from tpmdp.flower import PrivateStrategy, private_mod, run_private_simulation, simulated_clients
 from tpmdp.ledger import Ledger
 from tpmdp.spec import Party
 
@@ -109,9 +108,8 @@ def train_in_flower(method: str, settings: Settings, folder: Path, say: Say) -> 
             time.sleep(0.1)
         strategy.start(grid, first_arrays(), settings.rounds, evaluate_fn=follow)
 
-    resources: Any = {"init_args": {"num_cpus": CPUS}, "client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
     app = client_app(failing_mod(settings.failing), mod)
-    run_simulation(server, app, settings.clients, backend_config=resources)
+    run_private_simulation(server, app, settings.clients, cpus=CPUS)  # only its own processes reach it
     if len(done.accuracy) != settings.rounds + 1:
         raise RuntimeError(f"{NAMES[method]} ended after {len(done.accuracy) - 1} of {settings.rounds} rounds")
     if isinstance(strategy, PrivateStrategy):

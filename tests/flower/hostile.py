@@ -10,13 +10,16 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from flwr.app import ConfigRecord, Message, RecordDict
 from numpy.typing import NDArray
 
+from tests.flower.local_grid import fields
 from tests.flower.world import GROUP, KEYS, OPEN, RECEIPT, Peeled, World, outbox, record_of_arrays
+from tpmdp.flower.introduction import question, statement
 from tpmdp.flower.round_terms import Training
-from tpmdp.flower.wire import pack, pack_text, record_of
+from tpmdp.flower.wire import bytes_of, pack, pack_text, record_of
 from tpmdp.protocol.channel import open_sealed
 from tpmdp.protocol.group import to_bits
 from tpmdp.protocol.masks import expand, mask_key, word_type
@@ -83,7 +86,8 @@ class Hostile:
         **more: Any,
     ) -> Message:
         """Any request; `train` comes with a model."""
-        fields: dict[str, Any] = {"inbox": pack(inbox), **more}
+        asks = question(self.public, bytes(32)) if more.get("enrol") is True else {}
+        fields: dict[str, Any] = {"inbox": pack(inbox), **asks, **more}
         if terms is not None:
             fields["terms"] = pack_text(terms if isinstance(terms, str) else terms.canonical())
         if train is not None:
@@ -123,6 +127,14 @@ class Hostile:
 
     def self_mask(self, terms: Terms, reveal: Peeled, client_key: bytes) -> NDArray[Any]:
         return expand(self.content(reveal, client_key), terms.grid.dimension, terms.grid.word)
+
+
+def sign_claim(identity: Ed25519PrivateKey, request: Message, reply: Message) -> None:
+    """Sign what a reply to an enrolment claims now, whoever's claim it is."""
+    asked: Any = fields(request)
+    claim, node = fields(reply), request.metadata.dst_node_id
+    signed = statement(claim, bytes_of(asked, "server"), bytes_of(asked, "nonce"), node=node)
+    claim["signature"] = identity.sign(signed)
 
 
 def quiet(terms: Terms, party: int) -> Terms:

@@ -19,7 +19,7 @@ from tests.flower.world import World, kept_within, make_world
 from tpmdp.errors import FileError, InputError, TpmdpError
 from tpmdp.flower.client_settings import ClientSettings, read_settings, write_settings
 from tpmdp.flower.round_terms import Ask
-from tpmdp.ledger import Charge, Ledger, OverspendError
+from tpmdp.ledger import Charge, Ledger, LedgerError, OverspendError, SessionKey
 from tpmdp.protocol.terms import Terms
 from tpmdp.spec import Party
 from tpmdp.study.identity import public_text
@@ -242,6 +242,10 @@ def settings_of(folder: Path, epsilon: float, delta: float, rounds: int) -> Clie
     return read_settings(folder / "client.toml")
 
 
+def key_of(number: int) -> SessionKey:
+    return SessionKey(bytes([number] * 32), bytes([number] * 32))
+
+
 @pytest.mark.parametrize("rounds", [1, 2, 7])
 @pytest.mark.parametrize(("epsilon", "delta"), BUDGETS)
 def test_as_many_rounds_fit_as_the_file_says_and_no_more(
@@ -256,10 +260,10 @@ def test_as_many_rounds_fit_as_the_file_says_and_no_more(
     with settings.open_ledger() as ledger:
         for number in range(rounds):
             assert settings.is_ready(ledger)
-            ledger.reserve(bytes([number] * 32), "round", charge, ledger.unit, {})
+            ledger.charge(key_of(number), "round", charge, unit="party", private={})
         assert not settings.is_ready(ledger)
         with pytest.raises(OverspendError):
-            ledger.reserve(bytes([255] * 32), "one more", charge, ledger.unit, {})
+            ledger.charge(key_of(255), "one more", charge, unit="party", private={})
         ledger.verify()
     assert mu * math.sqrt(rounds) > 0.999 * mu_of(epsilon, delta)  # next to nothing is given away
 
@@ -297,7 +301,8 @@ def test_the_budget_of_the_file_holds_whatever_the_ledger_allows(tmp_path: Path)
     try:
         with settings.open_ledger() as ledger:
             for number in range(2):
-                ledger.reserve(bytes([number] * 32), "round", Charge(settings.round_mu, 0.0, 0.0, 0.0), ledger.unit, {})
+                cost = Charge(settings.round_mu, 0.0, 0.0, 0.0)
+                ledger.charge(key_of(number), "round", cost, unit="party", private={})
             ready = settings.is_ready(ledger)
     except TpmdpError:
         return  # as good: such a ledger is refused
@@ -443,3 +448,18 @@ def test_nothing_is_replaced(folder: Path) -> None:
         with pytest.raises(FileError, match="exists already"):
             write_settings(folder, Party("client", 1.0, 1e-5, threshold=2), 3)
         assert not (folder / gone).exists()
+
+
+def test_a_ledger_belongs_to_one_key(tmp_path: Path) -> None:
+    """From the start, and an old one that was made without a key from its first use on."""
+    settings = settings_of(tmp_path / "new", 1.0, 1e-5, 2)
+    with settings.open_ledger() as ledger:
+        assert ledger.owner == settings.public_key
+    other = dataclasses.replace(settings, identity=Ed25519PrivateKey.generate())
+    with pytest.raises(LedgerError, match="belongs to the key"):
+        other.open_ledger()
+    old = tmp_path / "old.ledger"
+    Ledger.create(old, "client", 1.0, 1e-5, unit="party").close()
+    dataclasses.replace(settings, ledger=old).open_ledger().close()
+    with pytest.raises(LedgerError, match="belongs to the key"):
+        dataclasses.replace(other, ledger=old).open_ledger()

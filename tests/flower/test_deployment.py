@@ -161,7 +161,7 @@ def check_that_every_round_is_charged_and_settled_once(past: Past, name: str) ->
     with Ledger.open(past.clients / f"{name}.ledger") as ledger:
         ledger.verify()
         spent, entries = ledger.spent(), list(ledger.entries())
-    assert [entry.study for entry in entries if entry.kind == "reserve"] == sessions
+    assert [entry.study for entry in entries if entry.kind == "charge"] == sessions
     assert [(entry.study, entry.outcome) for entry in entries if entry.kind == "settle"] == [
         (session, "receipt") for session in counted
     ]

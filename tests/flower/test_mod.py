@@ -18,6 +18,7 @@ from tests.flower.hostile import Hostile
 from tests.flower.local_grid import LocalGrid, fields
 from tests.flower.world import (
     AGREE,
+    CLAIM,
     KEYS,
     KNOWN_FIELDS,
     LOSS,
@@ -35,6 +36,7 @@ from tests.flower.world import (
 )
 from tpmdp.errors import InputError
 from tpmdp.flower import private_mod
+from tpmdp.flower.introduction import question
 from tpmdp.flower.wire import pack, pack_text, record_of
 from tpmdp.ledger import Ledger, LedgerError
 from tpmdp.protocol.messages import Kind
@@ -104,8 +106,8 @@ def test_evaluation_gets_through_only_where_it_is_allowed(tmp_path: Path) -> Non
     open_world = make_world(tmp_path, 1, evaluate=True)
     reply = open_world.grid.deliver(0, plain("evaluate"))
     assert reply.content.metric_records["metrics"]["loss"] == LOSS
-    ours = plain("evaluate", record_of({"enrol": True}))
-    assert set(fields(open_world.grid.deliver(0, ours))) <= KNOWN_FIELDS
+    ours = plain("evaluate", record_of(question(Hostile(open_world).public, bytes(32))))
+    assert set(fields(open_world.grid.deliver(0, ours))) == {"version", *CLAIM}
     assert open_world.trained == []
 
 

@@ -87,7 +87,7 @@ def test_a_node_that_has_not_answered_is_not_asked_again() -> None:
     assert (set(replies), failed) == ({second}, {first: LATE})
     replies, failed = nodes.exchange({node: numbered(2) for node in grid.ids}, 0.01)
     assert (set(replies), failed) == ({second}, {first: LATE})
-    nodes.post({first: numbered(3)})
+    nodes.post({first: numbered(3)}, 60.0)
     assert nodes.busy == {first}
     assert grid.pushed.count(first) == 1
     grid.slow = set()
@@ -101,7 +101,7 @@ def test_a_node_that_has_not_answered_is_not_asked_again() -> None:
 def test_an_exchange_waits_for_a_node_that_is_busy_with_an_earlier_message() -> None:
     grid: Any = SlowGrid(echo_app(), 1)
     nodes, (node,) = Nodes(grid, "query"), grid.ids
-    nodes.post({node: numbered(1)})
+    nodes.post({node: numbered(1)}, 60.0)
     replies, _ = nodes.exchange({node: numbered(2)}, 60.0)
     assert fields_of(replies[node])["number"] == 2
     assert fields_of(nodes.posted()[node])["number"] == 1

@@ -14,6 +14,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM, FedMedian
 from numpy.typing import NDArray
 
+from tests.flower.hostile import sign_claim
 from tests.flower.local_grid import fields
 from tests.flower.world import (
     GROUP,
@@ -60,7 +61,7 @@ class Spied(PrivateStrategy):
             data = self.world.private(number)[session, "vector"]
             found[number] = np.frombuffer(data, dtype="<u4" if word == 32 else "<u8")
         exact = [0] * terms.grid.dimension
-        for vector in [*found.values(), lead._vector]:  # the server may have to add noise, too
+        for vector in [*found.values(), lead._vector()]:  # the server may have to add noise, too
             exact = [(one + int(other)) % (1 << word) for one, other in zip(exact, vector.tolist(), strict=True)]
         centred = [value - (1 << word) if value >= 1 << (word - 1) else value for value in exact]
         assert outcome.sums[0].tolist() == centred
@@ -656,6 +657,7 @@ def test_a_client_that_lies_of_its_budget_does_not_end_the_training(tmp_path: Pa
         reply = once(number, message)
         if number == 0 and phase_of(message) == "enrol":
             fields(reply).update(lie)
+            sign_claim(world.settings(0).identity, message, reply)
         return reply
 
     world.grid.deliver = lying  # type: ignore[method-assign]

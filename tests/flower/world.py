@@ -30,7 +30,8 @@ from tpmdp.spec import Party
 AGREE, KEYS, PAD, SUBMIT, RESULT, RECEIPT, GROUP, OPEN, REVEAL = range(1, 10)
 SAID = "a patient of ward 7"  # an app may say this; nobody else may hear it
 LOSS = 0.71828182845
-KNOWN_FIELDS = {"version", "outbox", "problem", "refused", "ready", "name", "key", "epsilon", "delta", "threshold"}
+CLAIM = {"ready", "name", "key", "epsilon", "delta", "threshold", "signature"}
+KNOWN_FIELDS = {"version", "outbox", "problem", "refused", *CLAIM}
 FRAME = struct.Struct(">QI")
 HEADER = struct.Struct(">4sBIII32s32sQ")
 Arrays = dict[str, NDArray[Any]]
@@ -202,14 +203,16 @@ class World:
 
     def charged(self, number: int) -> list[str]:
         """Sessions that a client was charged for, oldest first."""
-        return [line.session for line in self.lines(number) if line.kind == "reserve"]
+        return [line.session for line in self.lines(number) if line.kind == "charge"]
 
     def settled(self, number: int) -> list[str]:
         return [line.session for line in self.lines(number) if line.kind == "settle"]
 
     def private(self, number: int) -> dict[tuple[str, str], bytes]:
-        """What a ledger keeps, by session and name."""
-        return {(row[0], row[1]): row[2] for row in self.rows(number, "SELECT session, name, value FROM private")}
+        """What a ledger keeps, by session and name; it lies under session and plan, 64 digits each."""
+        rows = self.rows(number, "SELECT session, name, value FROM private")
+        assert all(len(row[0]) == 128 for row in rows)
+        return {(row[0][:64], row[1]): row[2] for row in rows}
 
     def check(self) -> None:
         """What holds after anything: charges once a session, before anything left, within the limit; replies clean."""

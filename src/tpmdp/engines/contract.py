@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tpmdp._util.arrays import IntArray
@@ -62,7 +63,7 @@ def guarantee_text(terms: Terms) -> str:
     """
     if lacks_noise(terms):
         return NO_GUARANTEE
-    many = coalitions_text(terms.colluders)
+    many = coalitions_of(terms)
     if terms.tolerate:
         many += f", and whichever {terms.tolerate} drop out,"
     if terms.guarantee == "statistical":
@@ -82,3 +83,23 @@ def coalitions_text(most: int) -> str:
     'coalitions of at most 2 parties'
     """
     return f"coalitions of at most {most} {'party' if most == 1 else 'parties'}"
+
+
+def coalitions_of(terms: Terms) -> str:
+    """The coalitions that a guarantee of these terms holds against; with personal thresholds, each party's own.
+
+    >>> from tpmdp.planning.grid_plan import plan_on_grid
+    >>> from tpmdp.spec import Spec
+    >>> plan = plan_on_grid(Spec(epsilon=[1.0] * 3, delta=1e-6, threshold=[1, 2, 1], names=["a", "b", "c"]), bound=1.0)
+    >>> coalitions_of(Terms.of("demo", plan, 1.0, roster=(bytes(32), bytes(31) + b"1", bytes(31) + b"2")))
+    'coalitions of at most 1 party for a, c and of at most 2 parties for b'
+    """
+    each = (np.broadcast_to(terms.spec.threshold, (terms.count,)) - terms.tolerate).tolist()
+    levels = sorted(set(each))
+    if len(levels) == 1:
+        return coalitions_text(levels[0])
+    parts = []
+    for level in levels:
+        names = ", ".join(terms.spec.name(party) for party, own in enumerate(each) if own == level)
+        parts.append(f"{coalitions_text(level).removeprefix('coalitions ')} for {names}")
+    return f"coalitions {' and '.join(parts)}"

@@ -17,6 +17,7 @@ from tpmdp.flower.client_settings import ClientSettings, read_settings
 from tpmdp.flower.mod import private_mod
 from tpmdp.flower.round_terms import Training
 from tpmdp.flower.simulated_settings import simulated_clients
+from tpmdp.flower.simulation import run_private_simulation
 from tpmdp.flower.strategy import PrivateStrategy, RoundReport
 from tpmdp.study.peers import read_peers
 
@@ -28,5 +29,6 @@ __all__ = [
     "private_mod",
     "read_peers",
     "read_settings",
+    "run_private_simulation",
     "simulated_clients",
 ]

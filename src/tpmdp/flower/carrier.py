@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+
 from tpmdp.flower.message_replay import digest
 from tpmdp.protocol.messages import EVERYONE, Kind, Message, MessageError, decode, session_of, verify
 from tpmdp.protocol.party import PartySession, TooEarlyError
+from tpmdp.protocol.rules import FORMS
 from tpmdp.protocol.terms import Terms
 
 
@@ -22,6 +25,7 @@ class Carrier:
         self._waiting: dict[int, list[bytes]] = {}
         self._early: list[tuple[int, bytes]] = []
         self._known: set[bytes] = set()
+        self._slots: dict[tuple[int, int, int, int], bytes] = {}  # what a node's party has said, by slot
         self.bytes_sent = [0] * terms.count
 
     def start(self) -> None:
@@ -32,7 +36,9 @@ class Carrier:
     def post(self, messages: Iterable[bytes], sender: int | None = None) -> None:
         """Take messages in and drop copies. `sender` is the party whose node brought them, if any did.
 
-        MessageError: the sender breaks the protocol.
+        What would make an honest recipient stop is refused here, so that no recipient looks as if it had failed.
+        MessageError: the node breaks the protocol. ProtocolError: its culprit does, which may be another party whose
+        message came too early before.
         """
         queue = deque((data, sender) for data in messages if session_of(data) == self._terms.session)
         while queue:
@@ -60,18 +66,31 @@ class Carrier:
 
     def _check(self, message: Message, data: bytes, claimed: int | None) -> None:
         """Refuse what would stop the recipient: the sender is to blame, and not the recipient."""
-        terms = self._terms
+        terms, form = self._terms, FORMS[message.kind]
         if message.sender >= terms.count or claimed not in (None, message.sender):
             raise MessageError("a message in somebody else's name")
         if message.plan_hash != terms.plan_hash:
             raise MessageError("a message about another plan")
-        lead = message.sender == terms.lead
-        to_lead = message.kind in (Kind.SUBMIT, Kind.REVEAL) and message.recipient == terms.lead and not lead
+        is_lead = message.sender == terms.lead
+        to_lead = message.kind in (Kind.SUBMIT, Kind.REVEAL) and message.recipient == terms.lead and not is_lead
         everybody = message.kind in (Kind.AGREE, Kind.KEYS) and message.recipient == EVERYONE
         pad = message.kind == Kind.PAD and message.recipient in terms.neighbours(message.sender)
-        if not (lead or to_lead or everybody or (pad and terms.guarantee == "statistical")):
+        has_form = (
+            len(message.body) == form.length(terms)
+            and message.attempt in form.attempts
+            and (message.recipient == EVERYONE) == form.broadcast
+            and (terms.tolerate > 0 or not form.only_with_dropouts)
+        )
+        if not has_form or not (is_lead or to_lead or everybody or (pad and terms.guarantee == "statistical")):
             raise MessageError("a message that breaks the protocol")
         verify(data, terms.roster[message.sender])
+        lead = self._local.get(terms.lead)
+        if lead is not None and message.attempt > lead.attempt:
+            raise MessageError("a message of an attempt that was not begun")
+        if message.kind == Kind.KEYS and not _is_usable(message.body):
+            raise MessageError("a session key is not usable")
+        if self._slots.setdefault(message.slot, digest(data)) != digest(data):
+            raise MessageError(f"two different {message.kind.name} messages")
 
     def _recipients(self, message: Message) -> list[int]:
         terms, sender, recipient = self._terms, message.sender, message.recipient
@@ -93,3 +112,12 @@ class Carrier:
         for recipient, message in early:
             sent += self._deliver(recipient, message)
         return sent
+
+
+def _is_usable(key: bytes) -> bool:
+    """Whether a secret can be shared with the holder of a key. Keys of low order share one that everybody knows."""
+    try:
+        X25519PrivateKey.generate().exchange(X25519PublicKey.from_public_bytes(key))
+    except ValueError:
+        return False
+    return True

@@ -110,27 +110,32 @@ class ClientSettings:
         return replace(self.party, epsilon=epsilon, delta=delta)
 
     def open_ledger(self) -> Ledger:
-        """Open this client's ledger; its owner must be the client."""
+        """Open this client's ledger, which belongs to the client's key from its first use on."""
         ledger = Ledger.open(self.ledger)
-        if ledger.party != self.name:
+        try:
+            self._check_ledger(ledger)
+            ledger.bind(self.public_key)
+        except BaseException:
             ledger.close()
+            raise
+        return ledger
+
+    def _check_ledger(self, ledger: Ledger) -> None:
+        if ledger.party != self.name:
             raise FileError(self.ledger, f"is the ledger of {ledger.party}", f"use that of {self.name}")
         if ledger.unit != "party":
-            ledger.close()
             raise FileError(self.ledger, "counts by record", "make one with tpmdp ledger create --unit party")
-        limit = ledger.newest(1)[0]
+        limit = ledger.spent("party")
         if limit.limit_epsilon > self.party.epsilon or limit.limit_delta > self.party.delta:
-            ledger.close()
             budget = f"({self.party.epsilon:g}, {self.party.delta:g})"
             problem = f"has a limit above the budget of {self.name}'s settings {budget}"
             remedy = "lower it with tpmdp ledger limit, or use a ledger for this training only"
             raise FileError(self.ledger, problem, remedy)
-        return ledger
 
     def is_ready(self, ledger: Ledger) -> bool:
         """Whether the ledger has room for one more round."""
         if math.isinf(self.round_mu):
-            return math.isinf(ledger.newest(1)[0].limit_epsilon)
+            return math.isinf(ledger.spent("party").limit_epsilon)
         try:
             key = SessionKey(os.urandom(32), os.urandom(32))
             charge = Charge(self.round_mu * _LESS, 0.0, 0.0, delta=0.0)
@@ -230,7 +235,8 @@ def write_settings(folder: Path, party: Party, rounds: int, peers: str = "peers.
         if output.exists():
             raise FileError(output, "exists already", "choose another name or folder")
     write_key(key, identity)
-    Ledger.create(ledger, name, party.epsilon, delta=party.delta, unit="party").close()
+    with Ledger.create(ledger, name, party.epsilon, delta=party.delta, unit="party") as created:
+        created.bind(identity.public_key().public_bytes_raw())
     lines = [
         f'name = "{name}"',
         f'key = "{key.name}"',

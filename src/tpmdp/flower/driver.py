@@ -114,10 +114,17 @@ class SessionDriver(ABC):
                 fields = fields_of(replies[node])
                 self.take_in(node, unpack(bytes_of(fields, "outbox") or b"-"))
                 self.accept(node, fields)
-            except (MessageError, ProtocolError) as error:
+            except MessageError as error:
                 self.lose(node, str(error), broken=True)
-                if isinstance(error, ProtocolError):
-                    raise
+            except ProtocolError as error:
+                self.blame(error)
+                raise
+
+    def blame(self, error: ProtocolError) -> None:
+        """Go on without the party that broke the protocol, whoever's message showed it; the session is over."""
+        for node, party in self.party_at.items():
+            if party == error.culprit:
+                self.lose(node, str(error), broken=True)
 
     def take_in(self, node: int, messages: list[bytes]) -> None:
         """Take in the protocol messages of a reply."""

@@ -23,20 +23,15 @@ from tpmdp._util.process import ChildProcess
 from tpmdp.engines.contract import Outcome, guarantee_text
 from tpmdp.errors import DeadlineError, TpmdpError
 from tpmdp.flower.engine_simulation import TERMS, task_name
+from tpmdp.flower.simulation import QUIET
 from tpmdp.protocol.masks import Mask
 from tpmdp.protocol.messages import Kind
 from tpmdp.protocol.terms import Terms
 
 _START_S: Final = 600.0  # only ends a hang: Ray and its workers may take minutes on a busy machine
 _NODES_LEAST: Final = 6
-_QUIET: Final = {
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-}
-_CHILD: Final = (  # Flower reads these variables when it is imported
-    f"import os; os.environ.update({_QUIET!r}); from tpmdp.flower.engine_simulation import main; main()"
+_CHILD: Final = (  # Flower and Ray read their settings when they are imported
+    f"import os; os.environ.update({QUIET!r}); from tpmdp.flower.engine_simulation import main; main()"
 )
 
 

@@ -26,6 +26,7 @@ from tpmdp.errors import DeadlineError, TpmdpError, shown
 from tpmdp.flower.driver import SessionDriver
 from tpmdp.flower.message_replay import Memory, replay
 from tpmdp.flower.nodes import Nodes
+from tpmdp.flower.simulation import run_private_simulation
 from tpmdp.flower.wire import Value, bytes_of, fields_of, pack, record_of, text_of, unpack
 from tpmdp.protocol.masks import word_type
 from tpmdp.protocol.messages import Kind, MessageError, decode
@@ -107,7 +108,7 @@ def _advance(folder: Path, fields: dict[str, Value], index: int, context: Contex
     out = memory.unsent(session, out)
     if any(decode(data).kind == lost for data in out):
         raise LostError("lost")
-    memory.write("inbox", session, useful)
+    memory.write_inbox(session, useful)
     files.finish(party)
     return {"outbox": pack(out), "done": party.done, "stuck": stuck(party) if party.is_lead else ""}
 
@@ -210,11 +211,5 @@ def main() -> None:
     """Run until standard input ends; the arguments are the folder and the number of nodes."""
     folder, nodes = Path(sys.argv[1]), int(sys.argv[2])
     out = private_output()
-    from flwr.simulation import run_simulation
-
-    backend = {
-        "init_args": {"include_dashboard": False, "log_to_driver": False, "num_cpus": 2},
-        "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
-    }
     apps = _server_app(folder, nodes, out), _client_app(folder)
-    run_simulation(*apps, nodes, backend_config=cast(Any, backend))
+    run_private_simulation(*apps, nodes, folder=folder)

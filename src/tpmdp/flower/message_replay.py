@@ -8,13 +8,19 @@ bytes, and is left out.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable
-from typing import cast
+from typing import Final, cast
 
 from flwr.app import ConfigRecord, Context
 
-from tpmdp.protocol.messages import MessageError
+from tpmdp.protocol.messages import Kind, MessageError, decode, verify
 from tpmdp.protocol.party import PartySession, TooEarlyError
+from tpmdp.protocol.rules import FORMS
+from tpmdp.protocol.terms import Terms
+
+INBOX_MAX: Final = 64 << 20  # bytes of messages that are remembered in a session
+_PER_SLOT: Final = 2  # a second, different message in a slot is misconduct, and a third adds nothing
 
 
 def replay(party: PartySession, inbox: Iterable[bytes], late: bool = False) -> tuple[list[bytes], list[bytes]]:
@@ -43,6 +49,42 @@ def replay(party: PartySession, inbox: Iterable[bytes], late: bool = False) -> t
     return sent, useful + waiting
 
 
+def signed_setup(terms: Terms, arrived: Iterable[bytes]) -> list[bytes]:
+    """The keys and groups among messages from outside that are signed by the party they name and have their form.
+
+    Only these are worth remembering before the party takes part; whatever else comes is dropped unread.
+    """
+    good = []
+    for data in arrived:
+        try:
+            message = decode(data)
+            form = FORMS[message.kind]
+            if (
+                message.kind in (Kind.KEYS, Kind.GROUP)
+                and (message.session, message.plan_hash) == (terms.session, terms.plan_hash)
+                and message.sender < terms.count
+                and len(message.body) == form.length(terms)
+                and message.attempt in form.attempts
+            ):
+                verify(data, terms.roster[message.sender])
+                good.append(data)
+        except MessageError:
+            continue
+    return good
+
+
+def bounded(messages: Iterable[bytes], most: int = INBOX_MAX) -> list[bytes]:
+    """The messages without copies, few in each slot of their senders, and not more bytes than `most`."""
+    stored, slots, size = [], Counter[tuple[int, int, int, int]](), 0
+    for data in dict.fromkeys(messages):
+        slot = decode(data).slot
+        if slots[slot] < _PER_SLOT and size + len(data) <= most:
+            slots[slot] += 1
+            size += len(data)
+            stored.append(data)
+    return stored
+
+
 def digest(data: bytes) -> bytes:
     """What a message is recognised by.
 
@@ -65,6 +107,10 @@ class Memory:
     def write(self, name: str, session: bytes, value: bytes | list[bytes]) -> None:
         """Remember a value."""
         self._record[f"{name} {session.hex()}"] = value
+
+    def write_inbox(self, session: bytes, messages: Iterable[bytes]) -> None:
+        """Remember messages whose signatures were checked, up to a limit."""
+        self.write("inbox", session, bounded(messages))
 
     def inbox(self, session: bytes) -> list[bytes]:
         """The messages that came and were remembered."""

@@ -20,7 +20,8 @@ from flwr.common import log
 from tpmdp._util.arrays import FloatArray
 from tpmdp.errors import InputError, TpmdpError
 from tpmdp.flower.client_settings import NODE_KEY, ClientSettings, read_settings
-from tpmdp.flower.message_replay import Memory, digest, replay
+from tpmdp.flower.introduction import introduce
+from tpmdp.flower.message_replay import Memory, digest, replay, signed_setup
 from tpmdp.flower.round_terms import Ask, published
 from tpmdp.flower.update import contribution, flatten, is_trained, update_of
 from tpmdp.flower.wire import RECORD, Value, bytes_of, fields_of, pack, record_of, unpack, unpack_text
@@ -38,8 +39,6 @@ EXAMPLES: Final = "num-examples"
 REFUSED: Final = 403
 _SESSIONS_MAX: Final = 4  # remembered at a time
 _FIRST_KEY: Final = "key 1"
-_SMALL: Final = 32_768  # bytes of a key or group
-_INBOX_MAX: Final = 200_000  # messages that wait for training
 _Replayed = tuple[PartySession, StoredSecrets, list[bytes], list[bytes]]  # with messages to send and to remember
 
 
@@ -118,7 +117,8 @@ class _Client:
         settings, memory = self._settings, self._memory
         with settings.open_ledger() as ledger:
             if fields.get("enrol") is True:
-                return {**self._introduction(), "ready": settings.is_ready(ledger)}
+                node = self._message.metadata.dst_node_id
+                return introduce(settings, fields, node, ready=settings.is_ready(ledger))
             arrived: dict[bytes, list[bytes]] = {}
             for data in unpack(bytes_of(fields, "inbox") or b"-"):
                 arrived.setdefault(session_of(data), []).append(data)
@@ -142,16 +142,6 @@ class _Client:
                     reply["refused"] = _logged(error)[:1000]
             reply["outbox"] = pack(out)
             return {**reply, "ready": settings.is_ready(ledger)} if train else reply
-
-    def _introduction(self) -> dict[str, Value]:
-        party = self._settings.round_party
-        return {
-            "name": party.name,
-            "key": self._settings.public_key,
-            "epsilon": party.epsilon,
-            "delta": party.delta,
-            "threshold": self._settings.threshold,
-        }
 
     def _offered(self, text: str, ledger: Ledger) -> list[bytes]:
         """Check the terms of a round to come against the settings and answer with a signed key. It costs nothing yet.
@@ -196,8 +186,7 @@ class _Client:
         if memory.read("broken", session):
             raise ProtocolError("a party broke the protocol in this session before: start a new one")
         if status == "unknown" and not train:
-            useful = [data for data in inbox if len(data) < _SMALL and decode(data).kind in (Kind.KEYS, Kind.GROUP)]
-            memory.write("inbox", session, useful[:_INBOX_MAX])
+            memory.write_inbox(session, memory.inbox(session) + signed_setup(terms, arrived))
             return []
         index = terms.roster.index(self._settings.public_key)  # checked when they were offered
         begun = self._begin(terms, index, inbox, ledger=ledger) if status == "unknown" else None
@@ -210,7 +199,7 @@ class _Client:
             return out
         if party.attempt in secrets.submissions():  # from here on only groups are of use
             useful = [data for data in useful if decode(data).kind == Kind.GROUP]
-        memory.write("inbox", session, useful)
+        memory.write_inbox(session, useful)
         return out
 
     def _party(self, terms: Terms, index: int, vector: Mask, secrets: StoredSecrets, attempt: int = 1) -> PartySession:

@@ -58,7 +58,7 @@ class Nodes:
         Unlike `Grid.send_and_receive`, this gives the reasons, and checks for replies more often.
         """
         began = time.monotonic()
-        ttl_s = max(1.0, timeout_s) + _GRACE_S if self._expire else None
+        ttl_s = self._ttl_s(timeout_s)
         unsent, replies, failed = dict(contents), dict[int, Message](), dict[int, str]()
         self._pull()
         while len(replies) + len(failed) < len(contents):
@@ -80,10 +80,11 @@ class Nodes:
         late = dict.fromkeys(contents.keys() - answers.keys() - failed.keys(), LATE)
         return answers, failed | late
 
-    def post(self, contents: Mapping[int, RecordDict]) -> None:
-        """Send without waiting; nodes that are busy are left out."""
+    def post(self, contents: Mapping[int, RecordDict], timeout_s: float) -> None:
+        """Send without waiting; nodes that are busy are left out. After `timeout_s` a node may be asked again."""
         busy = self.busy
-        self._send({node: content for node, content in contents.items() if node not in busy}, None, self._posted)
+        free = {node: content for node, content in contents.items() if node not in busy}
+        self._send(free, self._ttl_s(timeout_s), self._posted)
 
     def posted(self) -> dict[int, RecordDict]:
         """The replies to posted messages that have come since the last call."""
@@ -91,6 +92,9 @@ class Nodes:
         posted = {node: reply.content for node, reply in self._posted.items() if not reply.has_error()}
         self._posted.clear()
         return posted
+
+    def _ttl_s(self, timeout_s: float) -> float | None:
+        return max(1.0, timeout_s) + _GRACE_S if self._expire else None
 
     def _send(self, contents: Mapping[int, RecordDict], ttl_s: float | None, replies: dict[int, Message]) -> bool:
         if not contents:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -29,6 +30,16 @@ class RoundPlanner:
         self._token = secrets.token_hex(8)  # no two runs share a session
         self._sessions = 0
         self._planned: tuple[tuple[Training, tuple[Party, ...]], Terms] | None = None
+
+    def is_possible(self, clients: Sequence[Party]) -> bool:
+        """Whether there is a plan among these clients."""
+        if len(clients) < self._clients_least:
+            return False
+        try:
+            self.training.terms("trial", 1, self._identity.public_key().public_bytes_raw(), clients=clients)
+        except InputError:
+            return False
+        return True
 
     def round(self, post: Post, number: int) -> TrainingRound:
         """A round among the clients that are there. InputError: they are too few, or have no plan."""

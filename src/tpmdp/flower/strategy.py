@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from tpmdp._util import fields as read
 from tpmdp.engines.contract import Outcome
 from tpmdp.errors import DeadlineError, InputError, TpmdpError
-from tpmdp.flower.enrolment import CLIENTS_MAX, Enrolment
+from tpmdp.flower.enrolment import Enrolment
+from tpmdp.flower.introduction import CLIENTS_MAX
 from tpmdp.flower.mod import EXAMPLES
 from tpmdp.flower.nodes import Nodes
 from tpmdp.flower.planner import RoundPlanner
@@ -214,10 +215,7 @@ class PrivateStrategy:
         try:
             return self._planner.round(post, number)
         except InputError as error:
-            newcomers = set(self._clients.clients) - self._proven if self._proven else set()
-            for node in newcomers:  # there was a plan without them
-                self._clients.leave_out(node, str(error))
-            if not newcomers:
+            if not self._leave_out_newcomers(str(error)):
                 self._clients.enrol(post.nodes)  # perhaps some are back
         try:
             return self._planner.round(post, number)
@@ -226,6 +224,20 @@ class PrivateStrategy:
                 raise
             log(WARNING, "tpmdp: training ends after round %s: %s", self.reports[-1].number, error)
             return None
+
+    def _leave_out_newcomers(self, reason: str) -> bool:
+        """Leave out the newcomers with whom there is no plan, where there is one without; whether there are such."""
+        clients = self._clients.clients
+        accepted = [client for node, client in clients.items() if node in self._proven]
+        newcomers = {node: client for node, client in clients.items() if node not in self._proven}
+        if not newcomers or not self._planner.is_possible(accepted):
+            return False
+        for node, client in newcomers.items():
+            if self._planner.is_possible([*accepted, client]):
+                accepted.append(client)
+            else:
+                self._clients.leave_out(node, reason)
+        return True
 
     def _following(self, post: Post, number: int) -> TrainingRound | None:
         """The next round among the clients that are still there, if there can be one."""

@@ -20,7 +20,7 @@ from tpmdp.flower.driver import SessionDriver
 from tpmdp.flower.enrolment import Enrolment
 from tpmdp.flower.nodes import Nodes
 from tpmdp.flower.wire import Value, pack, pack_text, record_of, text_of
-from tpmdp.protocol.party import PartySession
+from tpmdp.protocol.party import PartySession, ProtocolError
 from tpmdp.protocol.terms import Terms
 
 
@@ -66,6 +66,7 @@ class TrainingRound(SessionDriver):
         self._next: TrainingRound | None = None
         self._offered: set[int] = set()  # nodes that were sent the terms
         self._trained: set[int] = set()  # nodes that were sent the model
+        self._refusals: dict[int, str] = {}  # nodes that refuse the terms of this round, and why
         self._offers: dict[int, TrainingRound] = {}  # rounds whose terms the last message offered, by node
 
     def train(self, model: Model, plan_next: Callable[[], TrainingRound | None] | None) -> Outcome:
@@ -83,16 +84,21 @@ class TrainingRound(SessionDriver):
         following, clients = self._next, self._post.clients
         if following is None:
             return None
-        refused = following.gone
-        before = [why for node, why in refused.items() if node in self.party_at]
-        newcomers = following.party_at.keys() - self.party_at.keys()
-        for node in following.party_at:
-            if node in newcomers and before:  # terms were accepted without it: others refuse to train with it
-                log(WARNING, "tpmdp: goes on without %s", following.terms.spec.name(following.party_at[node]))
-                clients.leave_out(node, before[0])
-            elif node in refused and not (newcomers and before):
-                clients.leave_out(node, refused[node])
-        return following if not refused and following.party_at.keys() <= clients.clients.keys() else None
+        refusals = {node: why for node, why in following._refusals.items() if node in clients.clients}
+        newcomers = [node for node in following.party_at if node not in self.party_at and node in clients.clients]
+        for node in newcomers:
+            if node in refusals:
+                clients.leave_out(node, refusals[node])
+        newcomers = [node for node in newcomers if node not in refusals]
+        before = {node: why for node, why in refusals.items() if node in self.party_at}
+        # They refuse to train with a newcomer, or say so to keep it out: the larger side stays, and newcomers add up.
+        if len(before) > len(newcomers) > 0:
+            for node in newcomers:
+                clients.put_off(node, next(iter(before.values())))
+        else:
+            for node, why in before.items():
+                clients.leave_out(node, why)
+        return following if not following.gone and following.party_at.keys() <= clients.clients.keys() else None
 
     # The driver asks -------------------------------------------------------------------------------------------------
 
@@ -148,13 +154,16 @@ class TrainingRound(SessionDriver):
         super().take_in(node, messages)
         offer = self._offers.get(node)
         if offer is not None and offer is not self:
-            offer.take_in(node, messages)
+            try:
+                offer.take_in(node, messages)
+            except ProtocolError as error:  # in the next round, which is planned anew; this one goes on
+                offer.blame(error)
 
     def accept(self, node: int, fields: dict[str, Value]) -> None:
         offer, clients = self._offers.get(node), self._post.clients
         problem, refused = text_of(fields, "problem"), text_of(fields, "refused")
         if refused and offer is not None:  # the terms that were offered
-            offer.gone[node] = refused
+            offer.gone[node] = offer._refusals[node] = refused
             log(WARNING, "tpmdp: %s refuses: %s", offer.terms.spec.name(offer.party_at[node]), shown(refused, 300))
             if offer is self:
                 clients.lose(node)

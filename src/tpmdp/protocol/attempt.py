@@ -89,7 +89,8 @@ class Attempt:
             try:
                 key = mask_key(self.own, public, terms.session, low=low, high=high, context=context)
             except InputError:
-                raise ProtocolError(f"{terms.spec.name(other)} sent an unusable key: stop") from None
+                problem = f"{terms.spec.name(other)} sent an unusable key: stop"
+                raise ProtocolError(problem, culprit=other) from None
             mask = expand(key, terms.grid.dimension, terms.grid.word)
             apply(self.total, mask, party=self.index, other=other)
 

@@ -63,7 +63,17 @@ class TooEarlyError(TpmdpError):
 
 
 class ProtocolError(TpmdpError):
-    """A party provably broke the protocol, and the message names it. The session must stop."""
+    """A party broke the protocol, or its state does not fit: the session must stop.
+
+    `culprit` is the party whose message broke a rule, None where it is not a message of another party.
+
+    >>> ProtocolError("alpha sent two different KEYS messages: stop", culprit=0).culprit
+    0
+    """
+
+    def __init__(self, problem: str, culprit: int | None = None) -> None:
+        self.culprit = culprit
+        super().__init__(problem)
 
 
 @dataclass(frozen=True)

@@ -413,7 +413,8 @@ class PartySession(PartyState):
         try:
             return open_sealed(own, other, message)
         except MessageError as error:
-            raise ProtocolError(f"{self.terms.spec.name(message.sender)}: {error}, stop") from None
+            problem = f"{self.terms.spec.name(message.sender)}: {error}, stop"
+            raise ProtocolError(problem, culprit=message.sender) from None
 
     def _signed(self, kind: Kind, recipient: int, body: bytes, *, attempt: int | None = None) -> bytes:
         number = self.attempt if attempt is None else attempt
@@ -425,7 +426,8 @@ class PartySession(PartyState):
             other = key or self.current.keys[recipient]
             return self._sender.sealed(envelope, self.current.own, other, content=content)
         except MessageError as error:
-            raise ProtocolError(f"{self.terms.spec.name(recipient)}: {error}, stop") from None
+            problem = f"{self.terms.spec.name(recipient)}: {error}, stop"
+            raise ProtocolError(problem, culprit=recipient) from None
 
 
 def _rebound() -> ProtocolError:

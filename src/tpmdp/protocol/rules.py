@@ -98,6 +98,7 @@ class Rule:
         )
         if self.error is ProtocolError:
             fault = f"{state.terms.spec.name(message.sender)} {fault}: stop"
+            return ProtocolError(f"{fault} (rule: {self.name})", culprit=message.sender)
         return self.error(f"{fault} (rule: {self.name})")
 
 
@@ -303,7 +304,8 @@ class ContentRule:
         split = len(content) - state.terms.words_bytes
         if content[:split] != self.expected(state):
             sender = state.terms.spec.name(message.sender)
-            raise ProtocolError(f"{sender} {self.fault}: stop (rule: {self.name})")
+            problem = f"{sender} {self.fault}: stop (rule: {self.name})"
+            raise ProtocolError(problem, culprit=message.sender)
         return content[split:]
 
 

@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from tpmdp._util.arrays import IntArray
-from tpmdp.engines.contract import NO_GUARANTEE, coalitions_text, lacks_noise
+from tpmdp.engines.contract import NO_GUARANTEE, coalitions_of, lacks_noise
 from tpmdp.engines.mpyc.functions import Function, Parameters, load_function
 from tpmdp.engines.mpyc.runtime import require_mpyc
 from tpmdp.errors import InputError
@@ -178,7 +178,7 @@ def guarantee_of(job: MpycJob) -> str:
     terms = job.terms
     if lacks_noise(terms):
         return NO_GUARANTEE
-    many = coalitions_text(int(np.max(terms.spec.threshold)))
+    many = coalitions_of(terms)
     return (
         f"{terms.guarantee}: Shamir shares of degree {job.degree} hold against {many} that follow the "
         f"protocol; links are X25519 and AES-256; comparisons leak with probability at most 2^-{LEAK_BITS}"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.timing import Row, times
-from tpmdp.ledger import Charge, Ledger
+from tpmdp.ledger import Charge, Ledger, SessionKey
 
 COST = Charge(0.001, 1e-50, 0.01, 1e-6)
 
@@ -39,10 +39,13 @@ def seconds(repeats: int, *works: Callable[[int], object]) -> list[float]:
 
 
 def fill(ledger: Ledger, count: int) -> None:
-    """Many reservations in one transaction, without a check of the limit."""
+    """Many charges in one transaction, without a check of the limit."""
     with ledger._transaction() as last:
         for number in range(count):
-            last = ledger._append(last, "reserve", (1 << 250 | number).to_bytes(32, "big").hex(), "study", COST)
+            session = (1 << 250 | number).to_bytes(32, "big")
+            totals = last.balance.with_charge(COST.mu, COST.closeness)
+            key = SessionKey(session, session)
+            last = ledger._append(last, "charge", balance=totals, unit="record", key=key, study="study", charge=COST)
 
 
 def plain(path: Path) -> sqlite3.Connection:
@@ -69,14 +72,15 @@ def reserving(folder: Path, size: Size) -> Row:
         def ours(turn: int) -> None:
             for number in range(size.reservations):
                 session = (turn * size.reservations + number).to_bytes(32, "big")
-                ledger.reserve(session, "study", COST, "record", {"seed": bytes(32)})
+                key = SessionKey(session, session)
+                ledger.charge(key, "study", COST, unit="record", private={"seed": bytes(32)})
 
         mine, other = seconds(size.repeats, ours, theirs)
     peer.close()
     note = (
         f"{size.reservations / mine:,.0f} per second, each on the disk; a bare INSERT: {size.reservations / other:,.0f}"
     )
-    return Row("time of a reservation over a bare SQLite INSERT", times(mine / other), "at most 3x", note)
+    return Row("time of a charge over a bare SQLite INSERT", times(mine / other), "at most 3x", note)
 
 
 def verifying(folder: Path, size: Size) -> Row:

@@ -30,6 +30,7 @@ from tpmdp.study.identity import public_text
 from tpmdp.study.join import join
 from tpmdp.study.model import Study
 from tpmdp.study.release import PartyRelease
+from tpmdp.study.session import key_of
 
 NAMES = ("bank", "school", "registry")
 RECORDS = 50
@@ -104,7 +105,7 @@ class Parties:
 
     def private_state(self, name: str) -> dict[str, bytes]:
         with self.ledger(name) as ledger:
-            return ledger.private_state(self.terms.session)
+            return ledger.private_state(key_of(self.terms))
 
     def corrupt(self, values: IntArray) -> WorkerProcess:
         """The bank's own worker, with any values and no noise; see `mpyc_vanishes`."""

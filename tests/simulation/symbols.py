@@ -17,7 +17,6 @@ import pytest
 from tpmdp._util.arrays import IntArray
 from tpmdp.ledger.session_store import LedgerSecrets
 from tpmdp.protocol import attempt as attempt_module
-from tpmdp.protocol import secrets as secrets_module
 from tpmdp.protocol.masks import Mask, mask_key, to_words, word_type
 from tpmdp.study import session as session_module
 from tpmdp.study.contribution import Contribution
@@ -117,7 +116,7 @@ class SymbolSecrets(LedgerSecrets):
 
     def pad(self, attempt: int, other: int, size: int) -> bytes:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(secrets_module.os, "urandom", lambda _: self._symbols.draw_mask(self._index, other))
+            patch.setattr("os.urandom", lambda _: self._symbols.draw_mask(self._index, other))
             stored = super().pad(attempt, other, size)
         assert len(stored) == size
         return stored

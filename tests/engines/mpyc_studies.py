@@ -67,7 +67,7 @@ class Parties:
                 "name": name,
                 "records": RECORDS,
                 "epsilon": 0.5,
-                "public_key": public_text(key_of(name)),
+                "public_key": public_text(identity_of(name)),
                 "address": addresses.get(name, f"127.0.0.1:{port}"),
             }
             for name, port in zip(NAMES, free_ports(3), strict=True)
@@ -93,7 +93,7 @@ class Parties:
 
     def join(self, name: str, **options: Any) -> PartyRelease:
         with self.ledger(name) as ledger:
-            return join(self.study, name, key_of(name), self.table(name), ledger, None, **options)
+            return join(self.study, name, identity_of(name), self.table(name), ledger, None, **options)
 
     def begin(self, *names: str) -> Joining:
         return Joining(self, names)
@@ -113,7 +113,7 @@ class Parties:
         assert isinstance(joint, ShareQuery)
         job = MpycJob.of(terms, joint.function, joint.parameters(records, terms.grid), joint.sizes(records))
         worker = WorkerProcess("tests.engines.mpyc_vanishes")
-        worker.give(job, 0, key_of("bank"), bind=("127.0.0.1", 0), deadline=now_s() + 300.0)
+        worker.give(job, 0, identity_of("bank"), bind=("127.0.0.1", 0), deadline=now_s() + 300.0)
         worker.port()
         addresses = [parse_address("address", member.address) for member in self.study.parties]
         worker.go(values, np.zeros(terms.grid.dimension, dtype=np.int64), addresses)
@@ -147,7 +147,7 @@ class Joining:
         return self.said
 
 
-def key_of(name: str) -> Ed25519PrivateKey:
+def identity_of(name: str) -> Ed25519PrivateKey:
     return Ed25519PrivateKey.from_private_bytes(name.encode().ljust(32))
 
 

@@ -145,7 +145,9 @@ def test_a_run_of_processes_is_resumed_after_a_party_was_killed(tmp_path: Path) 
     _, complaint = first.communicate(timeout=HANG_S)
     assert killed is not None
     assert first.returncode in (2, 3), complaint
-    assert len(complaint.strip().splitlines()) == 1
+    notice, problem = complaint.strip().splitlines()
+    assert "has no ledger of bank, school, registry: new ones are made" in notice
+    assert problem.startswith("tpmdp: ")
     told = json.loads(command(*words).communicate(timeout=HANG_S)[0])
     again = json.loads(command(*words).communicate(timeout=HANG_S)[0])
     bank = told["parties"][0]

@@ -59,7 +59,7 @@ def differences(parts: Parts, theirs: bytes) -> list[str]:
     return result + [f"also {shown(name, _NAME_SHOWN)}" for name in hashes if name not in parts]
 
 
-def difference_text(party: str, found: list[str]) -> str:
+def difference_text(party: str, parts: list[str]) -> str:
     """One line about what another party has.
 
     >>> difference_text("beta", ['another query "stay"'])
@@ -67,7 +67,7 @@ def difference_text(party: str, found: list[str]) -> str:
     >>> difference_text("beta", [])
     'beta has another plan for the same study'
     """
-    if not found:
+    if not parts:
         return f"{party} has another plan for the same study"
-    more = f" and {len(found) - _NAMED_MAX} more differences" if len(found) > _NAMED_MAX else ""
-    return f"{party} has {', '.join(found[:_NAMED_MAX])}{more}"
+    more = f" and {len(parts) - _NAMED_MAX} more differences" if len(parts) > _NAMED_MAX else ""
+    return f"{party} has {', '.join(parts[:_NAMED_MAX])}{more}"

@@ -144,7 +144,7 @@ class PartyState:
 
     def difference_texts(self) -> list[str]:
         """One line for each party that has another study or plan."""
-        return [difference_text(self.terms.spec.name(party), found) for party, found in self.differences.items()]
+        return [difference_text(self.terms.spec.name(party), parts) for party, parts in self.differences.items()]
 
     def answers_submission(self, message: Message) -> bool:
         """Whether this party has submitted to the message's attempt and knows its group."""

@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt
 PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 OUT := out
+MINUTES ?= 10
+SEED ?= 0
 
 # Census data are optional: without this file `income`, `figures` and `bench` use a synthetic population.
 CENSUS ?= ../shared/data/acs2024_pums_adults.parquet
@@ -15,7 +17,7 @@ SAY_CENSUS = @echo "people: $(if $(CENSUS_FILE),$(CENSUS_FILE),synthetic, as the
 SUITES :=
 
 .DEFAULT_GOAL := help
-.PHONY: help run plan income digits figures check test test-under-load test-all lint bench bench-flower docs clean
+.PHONY: help run plan income digits figures check test test-under-load test-all lint soak bench bench-flower docs clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):.*  ## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "make %-16s %s\n", $$1, $$2 }'
@@ -67,6 +69,9 @@ lint: $(VENV)/.test  ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+soak: $(VENV)/.test  ## simulate sessions with crashes and hostile parties (MINUTES=10, SEED=0)
+	$(BIN)/python -m tests.simulation --minutes $(MINUTES) --seed $(SEED)
 
 bench: $(VENV)/.test  ## measure against peers and rewrite docs/reference/benchmarks.md: about an hour
 	$(SAY_CENSUS)

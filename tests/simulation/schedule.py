@@ -12,6 +12,7 @@ from typing import Final
 
 from tests.simulation.invariants import violations
 from tests.simulation.world import PLANS, Process, Shape, World
+from tpmdp.protocol.messages import Kind, decode
 
 OPERATIONS: Final = {  # and how often
     "next": 60,  # a process reads the next message
@@ -31,6 +32,7 @@ OPERATIONS: Final = {  # and how often
     "pads": 4,
     "campaign": 10,  # lead some processes through an attempt, with one view of it
 }
+ATTACK: Final = {"campaign": 6, "open": 4, "start": 1, "crash": 1, "any": 1, "run": 1}
 HOSTILE: Final = ("keys", "group", "open", "pads", "campaign")
 
 
@@ -52,7 +54,7 @@ class Schedule:
 
 def draw(seed: int, length: int = 90) -> Schedule:
     chance = random.Random(seed)
-    count = chance.choice((2, 3, 3, 4, 4, 5))
+    count = chance.choice((2, 3, 3, 4, 4, 5, 6))
     tolerate = chance.choice((0, 0, 1)) if count > 2 else 0
     threshold = chance.randrange(1, count - tolerate)
     receivers = tuple(sorted(chance.sample(range(count), chance.randrange(1, count + 1))))
@@ -62,7 +64,9 @@ def draw(seed: int, length: int = 90) -> Schedule:
         corrupt = tuple(sorted({receivers[0], *corrupt[1:]}))
     shape = Shape(count, threshold, tolerate, receivers, corrupt, chance.choice(("computational", "statistical")))
     names = [name for name in OPERATIONS if corrupt or name not in HOSTILE]
-    weights = [OPERATIONS[name] for name in names]
+    if receivers[0] in corrupt and chance.random() < 0.5:  # an attack of the lead receiver, and little else
+        names, length = list(ATTACK), 24
+    weights = [(ATTACK if len(names) == len(ATTACK) else OPERATIONS)[name] for name in names]
     operations = [Operation("start", index) for index in range(count)]
     operations += [
         Operation(name, chance.randrange(1 << 30))
@@ -116,8 +120,7 @@ def _apply(world: World, operation: Operation) -> None:
         elif name == "group":
             world.say_group(attempt, _members(world, number // 64))
         else:
-            world.say_open(attempt)
-            _run(world, world.processes)
+            _open(world, attempt)
         return
     if name == "campaign":
         _campaign(world, number)
@@ -137,20 +140,43 @@ def _members(world: World, bits: int) -> frozenset[int]:
 
 
 def _campaign(world: World, number: int) -> None:
-    """Hostile parties lead some processes through an attempt: one group, one key each, and the pads they owe."""
+    """Hostile parties lead some processes through an attempt, each with this view of it and nothing else."""
     attempt, variants, bits = 1 + number % 3, (number // 3) % 4, number // 64
-    if attempt > 1:
-        # All but a few: a small group is refused.
-        members = frozenset(range(world.shape.count)) - {bits % world.shape.count} | {world.terms[0].lead}
-        world.say_group(attempt, members)
+    everyone = frozenset(range(world.shape.count))
+    members = everyone - {bits % world.shape.count} | {world.terms[0].lead} if attempt > 1 else everyone
+    told = world.say_group(attempt, members)
     for place, corrupt in enumerate(world.shape.corrupt):
-        world.say_keys(corrupt, attempt, (variants >> (place % 2)) & 1, plan=0)
-    chosen = [process for process in world.processes if (bits // 8) >> process.party & 1] or world.processes
-    for _ in range(3):
-        _run(world, chosen)
-        for process in list(chosen):
-            if process in world.processes:
-                world.say_pads(process)
+        if corrupt in members:
+            told.append(world.say_keys(corrupt, attempt, (variants >> (place % 2)) & 1, plan=0))
+    chosen = [process for process in world.processes if (bits // 8) >> process.party & 1] or list(world.processes)
+    for _ in range(4):
+        for process in chosen:
+            if process not in world.processes:
+                continue
+            among = [place for place, data in enumerate(world.log) if _is_of(world, data, attempt, members)]
+            for place in [*told, *among, *world.say_pads(process)]:
+                if process in world.processes:
+                    world.deliver(process, place)
+
+
+def _is_of(world: World, data: bytes, attempt: int, members: frozenset[int]) -> bool:
+    """Whether an honest member sent a key or a pad in this attempt."""
+    message = decode(data)
+    return (
+        message.kind in (Kind.KEYS, Kind.PAD)
+        and message.attempt == attempt
+        and message.sender in members
+        and message.sender in world.honest
+        and message.plan_hash == world.terms[0].plan_hash
+    )
+
+
+def _open(world: World, attempt: int) -> None:
+    """Ask for the self-masks of an attempt, and let those who are asked hear it."""
+    for place in world.say_open(attempt):
+        recipient = decode(world.log[place]).recipient
+        for process in [process for process in world.processes if process.party == recipient]:
+            world.deliver(process, place)
 
 
 def _run(world: World, processes: list[Process]) -> None:

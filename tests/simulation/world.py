@@ -245,29 +245,34 @@ class World:
         seed = hashlib.sha256(bytes([corrupt, attempt, variant])).digest()
         return X25519PrivateKey.from_private_bytes(seed)
 
-    def say(self, kind: Kind, attempt: int, sender: int, recipient: int, *, body: bytes, plan: int = 0) -> None:
+    def say(self, kind: Kind, attempt: int, sender: int, recipient: int, *, body: bytes, plan: int = 0) -> int:
+        """The number of the message in the log."""
         terms = self.terms[plan]
         message = Message(kind, attempt, sender, recipient, session=terms.session, plan_hash=terms.plan_hash, body=body)
-        data = encode(message, self.identities[sender])
+        return self._note(encode(message, self.identities[sender]))
+
+    def _note(self, data: bytes) -> int:
         if data not in self.stored:
             self.stored.add(data)
             self.log.append(data)
+        return self.log.index(data)
 
-    def say_keys(self, corrupt: int, attempt: int, variant: int, plan: int) -> None:
+    def say_keys(self, corrupt: int, attempt: int, variant: int, plan: int) -> int:
         public = self.private(corrupt, attempt, variant).public_key().public_bytes_raw()
         if attempt == 1:
             self.say(Kind.AGREE, 0, corrupt, EVERYONE, body=b"", plan=plan)
-        self.say(Kind.KEYS, attempt, corrupt, EVERYONE, body=public, plan=plan)
+        return self.say(Kind.KEYS, attempt, corrupt, EVERYONE, body=public, plan=plan)
 
-    def say_group(self, attempt: int, members: frozenset[int]) -> None:
+    def say_group(self, attempt: int, members: frozenset[int]) -> list[int]:
         lead = self.terms[0].lead
-        if lead in self.shape.corrupt:
-            self.groups.add(members)
-            self.say(Kind.GROUP, attempt, lead, EVERYONE, body=to_bits(members, self.shape.count))
+        if lead not in self.shape.corrupt or attempt == 1:
+            return []
+        self.groups.add(members)
+        return [self.say(Kind.GROUP, attempt, lead, EVERYONE, body=to_bits(members, self.shape.count))]
 
-    def say_open(self, attempt: int) -> None:
+    def say_open(self, attempt: int) -> list[int]:
         """Ask everybody to reveal the self-mask of an attempt."""
-        lead = self.terms[0].lead
+        lead, numbers = self.terms[0].lead, []
         for data in [data for data in self.log if decode(data).kind == Kind.SUBMIT]:
             message = decode(data)
             if (
@@ -275,13 +280,14 @@ class World:
                 and message.attempt == attempt
                 and message.plan_hash == self.terms[0].plan_hash
             ):
-                self.say(Kind.OPEN, attempt, lead, message.sender, body=digest_of(data))
+                numbers.append(self.say(Kind.OPEN, attempt, lead, message.sender, body=digest_of(data)))
+        return numbers
 
-    def say_pads(self, process: Process) -> None:
+    def say_pads(self, process: Process) -> list[int]:
         """The pads that a process waits for from hostile neighbours: zeros."""
-        session, terms = process.session, self.terms[process.plan]
+        session, terms, numbers = process.session, self.terms[process.plan], list[int]()
         if session.step != "pads":
-            return
+            return numbers
         for corrupt in set(self.shape.corrupt) & set(session.waiting_for()):
             for variant in range(2):
                 own = self.private(corrupt, session.attempt, variant)
@@ -298,10 +304,8 @@ class World:
                 )
                 content = session.current.bound + bytes(terms.words_bytes)
                 sealed = seal(own, session.current.keys[process.party], envelope, content=content)
-                data = encode(sealed, self.identities[corrupt])
-                if data not in self.stored:
-                    self.stored.add(data)
-                    self.log.append(data)
+                numbers.append(self._note(encode(sealed, self.identities[corrupt])))
+        return numbers
 
 
 def _identity(index: int) -> Ed25519PrivateKey:

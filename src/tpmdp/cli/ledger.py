@@ -57,17 +57,18 @@ def create(file: Path, party: str, epsilon: float, delta: float, unit: str) -> N
 @click.option("--json", "as_json", is_flag=True, help="Print what is spent and left as JSON.")
 def show(file: Path, as_json: bool) -> None:
     """Show the newest entries of the ledger FILE, what is spent, the limit and what is left."""
-    from tpmdp.ledger import Ledger
+    from tpmdp.ledger import UNITS, Ledger
 
     with Ledger.open(file) as opened:
         spent = opened.spent()
         newest = opened.newest(_ROWS_MAX)
+        others = {unit: opened.spent(unit) for unit in UNITS if unit != opened.unit and opened.has_limit(unit)}
         if as_json:
             click.echo(json.dumps(_summary(opened, spent, newest[-1]), allow_nan=False))
             return
     from tpmdp.cli.output import print_with
 
-    print_with(lambda console: _show(opened, spent, newest, console=console))
+    print_with(lambda console: _show(opened, spent, newest, others=others, console=console))
 
 
 @ledger.command()
@@ -120,16 +121,18 @@ def export(file: Path, out: Path | None) -> None:
 @click.argument("file", type=_FILE)
 @click.option("--epsilon", callback=number, help="Most to spend in all. Default: as before.")
 @click.option("--delta", callback=number, help="The delta at which all is added up. Default: as before.")
-def limit(file: Path, epsilon: float | None, delta: float | None) -> None:
+@click.option("--unit", help="What the limit protects: record or party. Default: the ledger's own unit.")
+def limit(file: Path, epsilon: float | None, delta: float | None, unit: str | None) -> None:
     """Set a new limit for the ledger FILE; what was spent before counts towards it."""
     from tpmdp.ledger import Ledger
 
     if epsilon is None and delta is None:
         raise InputError("--epsilon", "(none)", "is missing", "give a new epsilon, a new delta or both")
     with Ledger.open(file) as opened:
-        now = opened.spent()
-        opened.set_limit(now.limit_epsilon if epsilon is None else epsilon, now.limit_delta if delta is None else delta)
-        click.echo(_balance(opened.spent()))
+        now = opened.spent(unit)
+        limits = now.limit_epsilon if epsilon is None else epsilon, now.limit_delta if delta is None else delta
+        opened.set_limit(*limits, unit=unit)
+        click.echo(_balance(opened.spent(unit)))
 
 
 @ledger.command()
@@ -183,7 +186,7 @@ def _balance(spent: Spent) -> str:
     )
 
 
-def _show(opened: Ledger, spent: Spent, newest: list[Entry], console: Console) -> None:
+def _show(opened: Ledger, spent: Spent, newest: list[Entry], *, others: Mapping[str, Spent], console: Console) -> None:
     """The table of entries and the balance under it."""
     from rich.markup import escape
 
@@ -224,4 +227,6 @@ def _show(opened: Ledger, spent: Spent, newest: list[Entry], console: Console) -
     console.print(f"{escape(opened.party)}: {plural(spent.sessions, 'session')}; a budget protects one {opened.unit}")
     console.print(table)
     console.print(_balance(spent))
+    for unit, other in others.items():
+        console.print(f"by {unit}: {_balance(other)}")
     console.print(f"head {newest[-1].hash}")

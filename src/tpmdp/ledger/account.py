@@ -173,7 +173,13 @@ class Account(LedgerFile):
             if not after.is_within:
                 alone = promise(square_up(charge.mu), charge.closeness, before.limit_delta)
                 raise OverspendError(
-                    self.path, self.party, study, cost=alone, after=after.epsilon, spent=self.spent(counted)
+                    self.path,
+                    self.party,
+                    study,
+                    cost=alone,
+                    after=after.epsilon,
+                    spent=self.spent(counted),
+                    unit="" if counted == self.unit else counted,
                 )
 
     def _newest_of(self, unit: str, among: str = "") -> Entry | None:

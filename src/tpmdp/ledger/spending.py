@@ -32,16 +32,22 @@ class LedgerError(TpmdpError):
 
 
 class OverspendError(TpmdpError):
-    """A reservation that would exceed the limit: gives its cost, the new total, the limit and what is left."""
+    """A charge that would exceed the limit: gives its cost, the new total, the limit and what is left.
 
-    def __init__(self, path: Path, party: str, study: str, cost: float, after: float, spent: Spent) -> None:
+    `unit` is given where the limit is not that of the ledger's own unit.
+    """
+
+    def __init__(
+        self, path: Path, party: str, study: str, *, cost: float, after: float, spent: Spent, unit: str = ""
+    ) -> None:
         self.party, self.study, self.cost, self.after, self.spent = party, study, cost, after, spent
         total, left = rounded_up(after), rounded_down(spent.left)
+        option = f" --unit {unit}" if unit else ""
         less = f", or plan a study with epsilon at most {left}" if spent.left > 0 else ""
         super().__init__(
             f"study {shown(study)} would cost {shown(party)} epsilon {rounded_up(cost)} and make {total} in all, over "
             f"the limit epsilon {spent.limit_epsilon!r} at delta {spent.limit_delta!r}, of which {left} is left: "
-            f"raise the limit (tpmdp ledger limit {shown(str(path), 300)} --epsilon {total}){less}"
+            f"raise the limit (tpmdp ledger limit {shown(str(path), 300)} --epsilon {total}{option}){less}"
         )
 
 

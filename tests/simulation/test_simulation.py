@@ -1,0 +1,46 @@
+"""The simulation: no schedule breaks an invariant, and every planted fault is found."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.effort import tries
+from tests.simulation.__main__ import failures
+from tests.simulation.faults import FAULTS, planted
+from tests.simulation.schedule import Operation, Schedule, draw, play, shrink
+from tests.simulation.world import Shape
+
+pytestmark = pytest.mark.slow
+
+BLOCKS = 10
+
+
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_no_schedule_breaks_an_invariant(block: int) -> None:
+    each = tries(200, 2000) // BLOCKS
+    for seed in range(block * each, (block + 1) * each):
+        assert play(draw(seed)) == [], seed
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_fault_is_found(name: str) -> None:
+    with planted(name):
+        seed = next((seed for seed in SEEDS[name] if failures(draw(seed))), None)
+    assert seed is not None
+
+
+def test_a_failure_is_shrunk_to_what_causes_it() -> None:
+    with planted("noise_is_missing"):
+        schedule = next(schedule for schedule in map(draw, range(50)) if failures(schedule))
+        smallest = shrink(schedule, lambda fewer: bool(failures(fewer)))
+        assert failures(smallest)
+        assert len(smallest.operations) <= 3
+    assert failures(smallest) == []
+
+
+def test_a_session_without_trouble_ends_with_the_sum() -> None:
+    shape = Shape(3, 1, 0, (0, 2), (), "computational")
+    assert play(Schedule(shape, tuple(Operation("start", index) for index in range(3)))) == []
+
+
+SEEDS: dict[str, range] = dict.fromkeys(FAULTS, range(400))

@@ -104,7 +104,7 @@ def two_plans_of_a_session_are_charged(patch: pytest.MonkeyPatch) -> None:
 
 @fault
 def masks_are_not_bound_to_the_group(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Attempt, "bound", property(lambda self: b"\\0" * 32 if self.terms.tolerate else b""))
+    patch.setattr(Attempt, "bound", property(lambda self: bytes(32) if self.terms.tolerate else b""))
 
 
 @fault

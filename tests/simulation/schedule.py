@@ -113,7 +113,7 @@ def _apply(world: World, operation: Operation) -> None:
         world.cancel(honest[number % len(honest)], (number // 7) % PLANS)
         return
     if name in ("keys", "group", "open") and shape.corrupt:
-        attempt = 1 + (number // 5) % 3
+        attempt = (1, 2, 2, 3)[(number // 5) % 4]
         if name == "keys":
             sender, plan = shape.corrupt[number % len(shape.corrupt)], (number // 97) % PLANS
             world.say_keys(sender, attempt, (number // 31) % 2, plan)
@@ -141,14 +141,15 @@ def _members(world: World, bits: int) -> frozenset[int]:
 
 def _campaign(world: World, number: int) -> None:
     """Hostile parties lead some processes through an attempt, each with this view of it and nothing else."""
-    attempt, variants, bits = 1 + number % 3, (number // 3) % 4, number // 64
+    attempt, variants, bits = (1, 2, 2, 3)[number % 4], (0, 0, 0, 1, 2, 3)[(number // 4) % 6], number // 64
     everyone = frozenset(range(world.shape.count))
     members = everyone - {bits % world.shape.count} | {world.terms[0].lead} if attempt > 1 else everyone
     told = world.say_group(attempt, members)
     for place, corrupt in enumerate(world.shape.corrupt):
         if corrupt in members:
             told.append(world.say_keys(corrupt, attempt, (variants >> (place % 2)) & 1, plan=0))
-    chosen = [process for process in world.processes if (bits // 8) >> process.party & 1] or list(world.processes)
+    some = [process for process in world.processes if (bits // 8) >> process.party & 1]
+    chosen = some if some and (number >> 20) & 1 else list(world.processes)
     for _ in range(4):
         for process in chosen:
             if process not in world.processes:

@@ -145,13 +145,17 @@ def test_a_party_with_another_plan_is_named_and_nothing_is_computed(tmp_path: Pa
         parties = tuple(dataclasses.replace(m, epsilon=m.epsilon * 2) for m in consortium.study.parties)
         other = tmp_path / "other.toml"
         other.write_text(dataclasses.replace(consortium.study, parties=parties).toml())
-        processes = [consortium.join("north"), consortium.join("south"), consortium.join("lab", study=other)]
-        told = [ended(process) for process in processes]
-        assert [one.code for one in told] == [2, 2, 2]
-        for one in told[:2]:
-            assert "lab signed another study or plan" in one.errors
+        event = tmp_path / "enough"
+        processes = [consortium.join_until(event, name) for name in ("north", "south")]
+        processes.append(consortium.join("lab", study=other, harm=(f"late:{event}",)))
+        wait_until(lambda: sum(kind == Kind.PARTS for kind, _ in stored_kinds(consortium)) == 4)
+        event.touch()
+        results = [ended(process) for process in processes]
+        assert [result.code for result in results] == [3, 3, 3]
+        for result in results[:2]:
+            assert "lab has another epsilon of north, another epsilon of south, another epsilon of lab" in result.errors
         kinds = {kind for kind, _ in stored_kinds(consortium)}
-        assert kinds <= {Kind.AGREE, Kind.KEYS}
+        assert kinds == {Kind.AGREE, Kind.KEYS, Kind.PARTS, Kind.NOTES}
 
 
 def stored_kinds(consortium: Consortium) -> list[tuple[int, bytes]]:

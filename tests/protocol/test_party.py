@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -187,6 +188,23 @@ def test_parties_with_different_plans_tell_each_other_what_differs_and_go_no_fur
     assert {decode(data).kind for _, data in sent} == {Kind.AGREE, Kind.KEYS, Kind.PARTS}
     hashes = encode_parts(changed)
     assert not any(hashes in data or b"stay" in data for _, data in sent)  # the relay sees ciphertext
+
+
+def test_what_differs_is_told_in_a_later_attempt_too() -> None:
+    world = World(3, 1, [0])
+    parties = []
+    for index, terms in enumerate((world.terms, world.terms, other_terms(world))):
+        vector, secrets = partial(world.vectors.__getitem__, index), world.secrets[index]
+        parts = {"threshold": "2" if index == 2 else "1"}
+        parties.append(PartySession(terms, index, world.identities[index], vector, secrets, parts=parts))
+    exchange(parties)
+    assert parties[0].difference_texts() == ["party 3 has another threshold"]
+    for party in parties:
+        party.differences.clear()
+    exchange(parties, first=PartySession.retry)
+    assert {party.attempt for party in parties} == {2}
+    assert parties[0].difference_texts() == ["party 3 has another threshold"]
+    assert parties[2].difference_texts() == ["party 1 has another threshold", "party 2 has another threshold"]
 
 
 def test_a_party_that_mends_its_study_is_welcome() -> None:

@@ -171,23 +171,25 @@ class PartySession(PartyState):
     def _on_other_plan(self, message: Message) -> list[bytes]:
         """A party with another study file or version: tell each other what differs, before anybody is charged."""
         sender, plans = message.sender, self.other_plans.setdefault(message.sender, {})
-        if self.current.submitted or self.attempt > 1 or sender in self.current.keys:
+        if self.current.submitted or sender in self.current.keys:
             return []
-        if message.kind == Kind.KEYS and message.attempt == 1 and len(message.body) == KEY_BYTES:
-            if message.plan_hash in plans or len(plans) >= _PLANS_MAX:
+        if message.kind == Kind.KEYS and len(message.body) == KEY_BYTES:
+            # A number stands where others have the attempt: a party may mend its study, or try again, more than once.
+            number = (self.attempt - 1) * _PLANS_MAX + len(plans) + 1
+            if (message.plan_hash, message.attempt) in plans or len(plans) >= _PLANS_MAX or number > ATTEMPTS_MAX:
                 return []
-            plans[message.plan_hash] = message.body
+            plans[message.plan_hash, message.attempt] = message.body
             self.differences[sender] = ["another study or plan"]
-            # Its number stands where others have the attempt: a party may mend its study more than once.
-            envelope = self._sender.envelope(Kind.PARTS, len(plans), sender)
+            envelope = self._sender.envelope(Kind.PARTS, number, sender)
             content = encode_parts(self._parts)
             return [self._sender.sealed(envelope, self.current.own, message.body, content=content)] if content else []
         if message.kind == Kind.PARTS and len(message.body) <= PARTS_MAX:
-            if message.plan_hash not in plans:
+            keys = [key for (plan, _), key in plans.items() if plan == message.plan_hash]
+            if not keys:
                 raise TooEarlyError("the parts of another study before the key that opens them")
-            with suppress(MessageError):  # for another plan that this party had before
-                content = open_sealed(self.current.own, plans[message.plan_hash], message)
-                self.differences[sender] = differences(self._parts, content)
+            for key in keys:
+                with suppress(MessageError):  # for another plan or attempt that this party had before
+                    self.differences[sender] = differences(self._parts, open_sealed(self.current.own, key, message))
         return []
 
     def _on_notes(self, message: Message) -> list[bytes]:
@@ -339,6 +341,7 @@ class PartySession(PartyState):
 
     def _advance(self, number: int, members: frozenset[int]) -> list[bytes]:
         given_up = self.attempt
+        self.other_plans.clear()  # what they were told is sealed for the key of the attempt before
         self.current = self._new_attempt(number, members)
         self._secrets.forget_pads(given_up)  # after the new key is stored: a crash must not bring the old one back
         return self._announce()

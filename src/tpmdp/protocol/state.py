@@ -22,7 +22,7 @@ class PartyState:
         self.agreed: set[int] = set()
         self.groups: dict[int, frozenset[int]] = {1: frozenset(range(terms.count))}  # by attempt
         self.submissions = secrets.submissions()  # by attempt, including those before a restart
-        self.other_plans: dict[int, dict[bytes, bytes]] = {}  # keys of parties with other plans, by plan
+        self.other_plans: dict[int, dict[tuple[bytes, int], bytes]] = {}  # their keys, by plan and attempt
         self.differences: dict[int, list[str]] = {}  # what such a party has that we have not, in words
         self._secrets = secrets
         self._answered = 0  # the attempt whose answer this party has

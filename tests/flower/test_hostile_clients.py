@@ -137,7 +137,7 @@ def test_the_error_names_the_offender_whoever_brings_it_to_light() -> None:
     carrier.post(parties[2].start(), 2)
     with pytest.raises(ProtocolError) as caught:
         carrier.post(parties[3].start(), 3)
-    assert caught.value.culprit == 1
+    assert caught.value.offender == 1
     assert terms.spec.name(1) in str(caught.value)
 
 

@@ -37,7 +37,7 @@ class Carrier:
         """Take messages in and drop copies. `sender` is the party whose node brought them, if any did.
 
         What would make an honest recipient stop is refused here, so that no recipient looks as if it had failed.
-        MessageError: the node breaks the protocol. ProtocolError: its culprit does, which may be another party whose
+        MessageError: the node breaks the protocol. ProtocolError: its offender does, which may be another party whose
         message came too early before.
         """
         queue = deque((data, sender) for data in messages if session_of(data) == self._terms.session)

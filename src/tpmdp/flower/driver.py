@@ -123,7 +123,7 @@ class SessionDriver(ABC):
     def blame(self, error: ProtocolError) -> None:
         """Go on without the party that broke the protocol, whoever's message showed it; the session is over."""
         for node, party in self.party_at.items():
-            if party == error.culprit:
+            if party == error.offender:
                 self.lose(node, str(error), broken=True)
 
     def take_in(self, node: int, messages: list[bytes]) -> None:

@@ -90,7 +90,7 @@ class Attempt:
                 key = mask_key(self.own, public, terms.session, low=low, high=high, context=context)
             except InputError:
                 problem = f"{terms.spec.name(other)} sent an unusable key: stop"
-                raise ProtocolError(problem, culprit=other) from None
+                raise ProtocolError(problem, offender=other) from None
             mask = expand(key, terms.grid.dimension, terms.grid.word)
             apply(self.total, mask, party=self.index, other=other)
 

@@ -65,14 +65,14 @@ class TooEarlyError(TpmdpError):
 class ProtocolError(TpmdpError):
     """A party broke the protocol, or its state does not fit: the session must stop.
 
-    `culprit` is the party whose message broke a rule, None where it is not a message of another party.
+    `offender` is the party whose message broke a rule, None where it is not a message of another party.
 
-    >>> ProtocolError("alpha sent two different KEYS messages: stop", culprit=0).culprit
+    >>> ProtocolError("alpha sent two different KEYS messages: stop", offender=0).offender
     0
     """
 
-    def __init__(self, problem: str, culprit: int | None = None) -> None:
-        self.culprit = culprit
+    def __init__(self, problem: str, offender: int | None = None) -> None:
+        self.offender = offender
         super().__init__(problem)
 
 

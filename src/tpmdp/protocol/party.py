@@ -417,7 +417,7 @@ class PartySession(PartyState):
             return open_sealed(own, other, message)
         except MessageError as error:
             problem = f"{self.terms.spec.name(message.sender)}: {error}, stop"
-            raise ProtocolError(problem, culprit=message.sender) from None
+            raise ProtocolError(problem, offender=message.sender) from None
 
     def _signed(self, kind: Kind, recipient: int, body: bytes, *, attempt: int | None = None) -> bytes:
         number = self.attempt if attempt is None else attempt
@@ -430,7 +430,7 @@ class PartySession(PartyState):
             return self._sender.sealed(envelope, self.current.own, other, content=content)
         except MessageError as error:
             problem = f"{self.terms.spec.name(recipient)}: {error}, stop"
-            raise ProtocolError(problem, culprit=recipient) from None
+            raise ProtocolError(problem, offender=recipient) from None
 
 
 def _rebound() -> ProtocolError:

@@ -98,7 +98,7 @@ class Rule:
         )
         if self.error is ProtocolError:
             fault = f"{state.terms.spec.name(message.sender)} {fault}: stop"
-            return ProtocolError(f"{fault} (rule: {self.name})", culprit=message.sender)
+            return ProtocolError(f"{fault} (rule: {self.name})", offender=message.sender)
         return self.error(f"{fault} (rule: {self.name})")
 
 
@@ -305,7 +305,7 @@ class ContentRule:
         if content[:split] != self.expected(state):
             sender = state.terms.spec.name(message.sender)
             problem = f"{sender} {self.fault}: stop (rule: {self.name})"
-            raise ProtocolError(problem, culprit=message.sender)
+            raise ProtocolError(problem, offender=message.sender)
         return content[split:]
 
 

@@ -110,10 +110,10 @@ def parse_query(query: bytes) -> tuple[dict[int, int], float, int]:
 
     >>> parse_query(b"after=1:12,2:0&wait=2.5")
     ({1: 12, 2: 0}, 2.5, 1)
-    >>> parse_query(b"after=10:0")
+    >>> parse_query(b"after=99:0")
     Traceback (most recent call last):
         ...
-    tpmdp.errors.InputError: after = 10:0 names an unknown kind: use 1 to 9
+    tpmdp.errors.InputError: after = 99:0 names an unknown kind: use 1 to 11
     """
     text = query.decode("latin-1")
     try:

@@ -55,7 +55,7 @@ MEMORY_LIMIT_MB: Final = 8192
 TIME_LIMIT_S: Final = 90.0
 QUICK_TIME_LIMIT_S: Final = 30.0
 # What a worker imports anyway. Its peak of memory is counted from after that, so a fork measures the same.
-_WARM: Final = ("numpy", "scipy.optimize", "tpmdp.planning.lp", "tpmdp.experiments.jobs")
+_WARM: Final = ("tpmdp.planning.lp", "tpmdp.experiments.jobs")
 _POLL_S: Final = 0.02  # a process may exceed the memory limit by what it fills in that time
 _OVERHEAD: Final = 4.0  # a point below so many times the least of its series is mostly overhead
 _OVERHEAD_BYTES: Final = 1 << 20  # pages that come with any work, and how exactly Linux counts them

@@ -67,7 +67,9 @@ def main() -> None:
     rows = []
     for name in given.names or BENCHMARKS:
         print(f"running {name} ...", file=sys.stderr)
-        rows += run(name, toy=given.toy, census=given.census)
+        measured = run(name, toy=given.toy, census=given.census)
+        print(f"{name}: {len(measured)} rows", file=sys.stderr)
+        rows += measured
     versions = "Python " + sys.version.split()[0] + ", " + ", ".join(f"{name} {version(name)}" for name in PACKAGES)
     text = HEAD + table(rows) + f"\nMeasured with {versions}.\n"
     print(text)

@@ -9,7 +9,7 @@ import subprocess
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Any, Final
 
 from tests.patience import HANG_S
 from tpmdp._util.warm_process import WarmProcess
@@ -30,27 +30,9 @@ IMPORTS: Final = (
 class Process(WarmProcess):
     """A process whose output is text."""
 
-    def __init__(
-        self,
-        module: str,
-        *arguments: object,
-        stdin: int = subprocess.DEVNULL,
-        stdout: int = subprocess.PIPE,
-        stderr: int = subprocess.PIPE,
-        folder: Path | None = None,
-        environment: Mapping[str, str] | None = None,
-    ) -> None:
-        words = (str(argument) for argument in arguments)
-        super().__init__(
-            module,
-            *words,
-            imports=IMPORTS,
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
-            folder=folder,
-            environment=environment,
-        )
+    def __init__(self, module: str, *arguments: object, **options: Any) -> None:
+        options = {"stderr": subprocess.PIPE, **options}
+        super().__init__(module, *map(str, arguments), imports=IMPORTS, **options)
         self._texts: dict[int, str] = {}
         self._readers: list[threading.Thread] = []
 

@@ -13,7 +13,8 @@ import pytest
 
 from tests.patience import HANG_S
 from tpmdp._util.child_side import error_report
-from tpmdp._util.process import ChildProcess, Report, end_all, python_environment, reported_error
+from tpmdp._util.interpreter import python_environment
+from tpmdp._util.process import ChildProcess, Report, end_all, reported_error
 from tpmdp.errors import DeadlineError, InputError, TpmdpError
 
 pytestmark = pytest.mark.process

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.patience import HANG_S, wait_until
-from tpmdp._util.process import ChildProcess, python_environment
+from tpmdp._util.interpreter import python_environment
+from tpmdp._util.process import ChildProcess
 from tpmdp._util.warm_process import WarmProcess, is_available
 
 pytestmark = [

@@ -17,7 +17,7 @@ import tpmdp.experiments.efficiency_experiment as efficiency
 import tpmdp.experiments.regression_experiment as regression
 from tests.cli.test_commands import tpmdp
 from tests.patience import HANG_S
-from tpmdp._util.process import python_command, python_environment
+from tpmdp._util.interpreter import python_command, python_environment
 from tpmdp.experiments.claims.claim import ClaimStatus
 from tpmdp.experiments.weights_checks import WANTED
 from tpmdp.mechanisms.registry import MECHANISMS

@@ -18,7 +18,7 @@ import tpmdp.experiments.count_experiment as count
 from tests import processes
 from tests.experiments.paused_run import JOBS as STORED
 from tests.patience import HANG_S, wait_until
-from tpmdp._util.process import python_command, python_environment
+from tpmdp._util.interpreter import python_command, python_environment
 from tpmdp.errors import FileError, InputError
 from tpmdp.experiments.jobs import Job, Row
 from tpmdp.experiments.runner import Backend, read_part, run_jobs
@@ -160,11 +160,11 @@ def test_a_dask_cluster_gives_the_same_files(tmp_path: Path, cluster: str) -> No
 # --- interrupted ---------------------------------------------------------------------------------------------------
 
 
-def _start(out: Path, *more: str) -> subprocess.Popen[str]:
+def _start(out: Path, *more: str, wrapper: tuple[str, ...] = ()) -> subprocess.Popen[str]:
     words = ("experiment", "consortium", "--quick", "--out", str(out), *more)
     command = python_command("-m", "tests.experiments.paused_run", *words)
     return subprocess.Popen(
-        command,
+        [*wrapper, *command],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -203,6 +203,9 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path: Path, number: sig
     jobs = consortium.jobs(True, 2024)
     with (out / "consortium.csv").open(newline="") as stream:
         rows = list(csv.DictReader(stream))
+    parts = [json.loads(path.read_text()) for path in (out / "parts").glob("*.json")]
+    assert len(parts) == len(jobs)
+    assert len(rows) == sum(len(part["rows"]) for part in parts)
     for written, computed in ((rows[0], consortium.run(jobs[0])[0]), (rows[-1], consortium.run(jobs[-1])[-1])):
         assert {name: value for name, value in written.items() if value} == {k: str(v) for k, v in computed.items()}
 
@@ -226,3 +229,17 @@ def test_nothing_stays_behind(tmp_path: Path, number: signal.Signals) -> None:
     wait_until(all_ended, poll_s=0.1)
     if number == signal.SIGTERM:
         assert not [path for path in out.rglob("*") if path.name.startswith(".tpmdp-")]
+
+
+@pytest.mark.process
+def test_a_command_in_the_background_obeys_sigterm(tmp_path: Path) -> None:
+    """A shell without job control starts such a command with SIGINT ignored."""
+    out = tmp_path / "out"
+    process = _start(out, "--workers", "1", wrapper=("bash", "-c", 'trap \'\' INT; exec "$0" "$@"'))
+    _wait_for_parts(out, process)
+    os.kill(process.pid, signal.SIGINT)  # ignored
+    os.kill(process.pid, signal.SIGTERM)
+    assert process.wait(HANG_S) == 143
+    assert process.stderr is not None
+    process.stderr.close()
+    assert not [path for path in out.rglob("*") if path.name.startswith(".tpmdp-")]

@@ -7,16 +7,15 @@ first, and a study that was unpacked there could bring a json.py. The child's si
 from __future__ import annotations
 
 import json
-import os
 import queue
 import subprocess
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
+from tpmdp._util.interpreter import python_command, python_environment
 from tpmdp._util.warm_process import WarmProcess, is_available
 from tpmdp.errors import DeadlineError, InputError, TpmdpError
 
@@ -25,24 +24,6 @@ STOP_S: Final = 10.0  # for a process to end by itself
 _LINES_STORED: Final = 20  # of standard error
 
 Report = dict[str, Any]  # one line of JSON from a child
-
-
-def python_command(*arguments: str) -> list[str]:
-    """The command of a Python process that does not look for modules in the current folder.
-
-    >>> python_command("-m", "tpmdp")[1:]
-    ['-P', '-m', 'tpmdp']
-    """
-    return [sys.executable, "-P", *arguments]
-
-
-def python_environment() -> dict[str, str]:
-    """The environment for it: modules are found where this process finds them.
-
-    >>> "PYTHONPATH" in python_environment()
-    True
-    """
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
 
 
 class ChildProcess:

@@ -23,8 +23,8 @@ from typing import Any, Final
 REQUEST_HEAD: Final = struct.Struct("<I")  # the length of a request, which is JSON; its descriptors come with the head
 PID: Final = struct.Struct("<i")  # the answer; the child's process descriptor comes with it
 STATUS: Final = struct.Struct("<i")  # an exit code, or a signal's number below zero
-_NAME_MAX: Final = 15
 DESCRIPTORS: Final = 4  # standard input, output and error of the child, and the pipe for its status
+_NAME_MAX: Final = 15  # of a process in the system's list
 
 
 class _WarmParent:
@@ -96,7 +96,7 @@ class _WarmParent:
         os.environ.clear()
         os.environ.update(request["environment"])
         os.chdir(request["folder"])
-        with suppress(OSError), open("/proc/self/comm", "w") as comm:  # the name in the system's list of processes
+        with suppress(OSError), open("/proc/self/comm", "w") as comm:  # its name in that list
             comm.write(" ".join([request["module"].removeprefix("tpmdp.engines."), *request["arguments"]])[:_NAME_MAX])
 
     def _reap(self, process: int, pid: int, status: int) -> None:

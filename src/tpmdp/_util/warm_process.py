@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from tpmdp._util.interpreter import module_path, python_command, python_environment
 from tpmdp._util.warm_parent import PID, REQUEST_HEAD, STATUS
 
 _UNKNOWN: Final = 255  # the exit code of a process whose parent was killed
@@ -56,7 +57,7 @@ class WarmProcess:
         folder: Path | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        # Who watches for new processes sees this one as if it were no fork.
+        # An audit hook sees this process as it sees those of subprocess.
         sys.audit("subprocess.Popen", sys.executable, [sys.executable, "-m", module, *arguments], folder, environment)
         self.returncode: int | None = None
         self._lock = threading.Lock()
@@ -69,7 +70,7 @@ class WarmProcess:
             "module": module,
             "arguments": arguments,
             "imports": list(imports),
-            "path": [path or os.getcwd() for path in sys.path],
+            "path": module_path(),
             "environment": dict(os.environ if environment is None else environment),
             "folder": os.getcwd() if folder is None else str(folder),
         }
@@ -161,12 +162,12 @@ class _Connection:
             ours, theirs = socket.socketpair()
             with theirs:
                 self._parent = subprocess.Popen(  # noqa: S603
-                    [sys.executable, "-P", "-m", "tpmdp._util.warm_parent", str(theirs.fileno())],
+                    python_command("-m", "tpmdp._util.warm_parent", str(theirs.fileno())),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
                     pass_fds=(theirs.fileno(),),
-                    env={**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
+                    env=python_environment(),
                 )
             self._socket = ours
             atexit.register(self._close, os.getpid())

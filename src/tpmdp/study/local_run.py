@@ -35,12 +35,7 @@ from tpmdp.study.session import check_room, open_or_create_ledger
 
 _GRACE_S: Final = 30.0  # past the deadline, for processes to start and stop on a busy machine
 _HOST: Final = "127.0.0.1"
-_JOIN_IMPORTS: Final = (
-    "tpmdp.cli.main",
-    "tpmdp.study.join",
-    "tpmdp.data.source",
-    "tpmdp.report.release",
-)  # `tpmdp join`
+_JOIN_IMPORTS: Final = ("tpmdp.cli.main", "tpmdp.study.join", "tpmdp.data.source", "tpmdp.report.release")
 
 
 class ChildError(TpmdpError):

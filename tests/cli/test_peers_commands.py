@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -136,7 +137,7 @@ def test_a_fingerprint_shows_phrase_hash_and_lines_for_a_peers_file(consortium: 
 def test_the_phrase_depends_on_what_is_signed_and_on_nothing_else(consortium: Consortium) -> None:
     first = fingerprint(consortium)[1]
     text = consortium.study_file.read_text()
-    consortium.study_file.write_text(text.replace('deadline = "600s"', 'deadline = "90s"'))
+    consortium.study_file.write_text(re.sub('deadline = "[^"]+"', 'deadline = "90s"', text))
     assert consortium.study_file.read_text() != text
     assert fingerprint(consortium)[1] == first
     tpmdp("terms", consortium.study_file, "--out", "terms.json", folder=consortium.folder)

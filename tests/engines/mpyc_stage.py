@@ -60,7 +60,8 @@ class Stage(ExitStack):
     def go(self, *parties: int) -> None:
         for party in parties or self.workers:
             self.set_deadline(party)
-            self.workers[party].go(self.values[party], None, self.addresses)
+            self.workers[party].go(self.addresses)
+            self.workers[party].put_in(self.values[party], None)
             self.workers[party].say("open", "done")
 
     def set_deadline(self, party: int) -> None:
@@ -70,6 +71,7 @@ class Stage(ExitStack):
         self.workers[party].deadline = self.deadline
 
     def outcome(self, party: int) -> IntArray | None:
+        self.workers[party].connected()
         self.workers[party].opening()
         return self.workers[party].outcome()[0]
 

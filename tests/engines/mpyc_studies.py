@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 import threading
+import tomllib
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -24,13 +25,12 @@ from tpmdp.engines.mpyc.worker_process import WorkerProcess
 from tpmdp.errors import TpmdpError
 from tpmdp.ledger import Ledger
 from tpmdp.queries.share_query import ShareQuery
-from tpmdp.study import join as participation
 from tpmdp.study.file import parse_address
 from tpmdp.study.identity import public_text
 from tpmdp.study.join import join
 from tpmdp.study.model import Study
 from tpmdp.study.release import PartyRelease
-from tpmdp.study.session import key_of
+from tpmdp.study.session import SessionAccount, key_of
 
 NAMES = ("bank", "school", "registry")
 RECORDS = 50
@@ -80,8 +80,12 @@ class Parties:
         return cls(folder, study)
 
     @classmethod
-    def load(cls, folder: Path) -> Parties:
-        return cls(folder, Study.read(folder / "study.toml"))
+    def load(cls, folder: Path, at_least: int | None = None, **changes: Any) -> Parties:
+        """The study of another process, or one that was changed."""
+        document = {**tomllib.loads((folder / "study.toml").read_text()), **changes}
+        if at_least is not None:
+            document["queries"][0]["of"]["at_least"] = at_least
+        return cls(folder, Study.parse(document))
 
     def ledger(self, name: str) -> Ledger:
         return Ledger.open(self.folder / f"{name}.ledger")
@@ -95,8 +99,8 @@ class Parties:
         with self.ledger(name) as ledger:
             return join(self.study, name, identity_of(name), self.table(name), ledger, None, **options)
 
-    def begin(self, *names: str) -> Joining:
-        return Joining(self, names)
+    def begin(self, *names: str, **options: Any) -> Joining:
+        return Joining(self, names, options)
 
     def charges(self, name: str) -> int:
         with self.ledger(name) as ledger:
@@ -116,7 +120,8 @@ class Parties:
         worker.give(job, 0, identity_of("bank"), bind=("127.0.0.1", 0), deadline=now_s() + 300.0)
         worker.port()
         addresses = [parse_address("address", member.address) for member in self.study.parties]
-        worker.go(values, np.zeros(terms.grid.dimension, dtype=np.int64), addresses)
+        worker.go(addresses)
+        worker.put_in(values, np.zeros(terms.grid.dimension, dtype=np.int64))
         worker.say("open", "done")
         return worker
 
@@ -128,12 +133,12 @@ class Parties:
 class Joining:
     """Honest parties at work, each in a thread; what each got, or its error."""
 
-    def __init__(self, parties: Parties, names: tuple[str, ...]) -> None:
+    def __init__(self, parties: Parties, names: tuple[str, ...], options: Mapping[str, Any]) -> None:
         self.said: dict[str, PartyRelease | TpmdpError] = {}
 
         def one(name: str) -> None:
             try:
-                self.said[name] = parties.join(name)
+                self.said[name] = parties.join(name, **options)
             except TpmdpError as error:
                 self.said[name] = error
 
@@ -159,7 +164,7 @@ def main() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     if where == "settle":
-        vars(participation)["settle"] = die
+        SessionAccount.settle = die  # type: ignore[method-assign]
     else:
         WorkerProcess.outcome = die  # type: ignore[method-assign]
     Parties.load(Path(folder)).join(name)

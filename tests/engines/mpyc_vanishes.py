@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from tpmdp.engines.mpyc import session, worker
+from tpmdp.engines.mpyc.link import LinkKind
 
 
-async def gone(self: Any) -> None:
-    os._exit(1)
+async def gone(self: Any, kind: LinkKind, ours: Any) -> Any:
+    if kind == LinkKind.READY:
+        os._exit(1)
+    return await plain_swap(self, kind, ours)
 
 
 def keep(self: Any, opened: Any) -> Any:
@@ -18,7 +21,7 @@ def keep(self: Any, opened: Any) -> Any:
     os._exit(1)
 
 
-plain = session._Session._receive
+plain, plain_swap = session._Session._receive, session._Session._swap
 
 
 async def take_only(self: Any, mpc: Any, shared: Any) -> Any:
@@ -32,5 +35,5 @@ if __name__ == "__main__":
     if "VANISH_TO" in os.environ:
         patched._in_range, patched._receive = keep, take_only
     else:
-        patched._all_ready = gone
+        patched._swap = gone
     worker.main()

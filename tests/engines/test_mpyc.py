@@ -28,6 +28,7 @@ from tpmdp.engines.mpyc.functions import GramShape, load_function
 from tpmdp.engines.mpyc.job import MpycJob
 from tpmdp.engines.mpyc.network import check_addresses, listen
 from tpmdp.engines.mpyc.record import MpycError, RecordError, decode_hello
+from tpmdp.engines.mpyc.session import Notes, Numbers
 from tpmdp.engines.mpyc.worker_process import run_in_process
 from tpmdp.errors import DeadlineError, MissingDependencyError
 
@@ -98,21 +99,21 @@ def test_one_party_runs_in_a_process_of_its_own() -> None:
         stage.go()
         said: list[Any] = []
 
-        def give() -> tuple[IntArray, None]:
-            said.append("give")
-            return stage.values[0], None
+        def connected(notes: Notes) -> Numbers:
+            said.append(notes)
+            return Numbers(stage.values[0], None, note=b"")
 
         run_in_process(
             stage.job,
             0,
             stage.world.identities[0],
             stage.addresses,
-            give,
             now_s() + HANG_S,
-            on_opening=lambda: said.append("opening"),
+            on_connected=connected,
+            on_opening=lambda _: said.append("opening"),
             on_result=lambda result, sent: said.extend([result, sent]),
         )
-        assert said[:2] == ["give", "opening"]
+        assert said[:2] == [{}, "opening"]
         assert said[2].tolist() == stage.world.total
         assert said[3] > 0
         assert stage.outcome(1) is None

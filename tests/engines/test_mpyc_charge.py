@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tests.engines.mpyc_studies import Parties
+from tests.engines.mpyc_studies import NAMES, Parties
+from tests.patience import HANG_S
 from tests.protocol.sessions import World
 from tpmdp import InputError
 from tpmdp.engines.mpyc import worker_process
@@ -19,10 +21,12 @@ from tpmdp.engines.mpyc.job import MpycJob
 from tpmdp.engines.mpyc.network import listen
 from tpmdp.engines.mpyc.runtime import require_mpyc
 from tpmdp.engines.mpyc.worker_process import WorkerProcess
-from tpmdp.errors import DeadlineError
+from tpmdp.errors import DeadlineError, TpmdpError
+from tpmdp.ledger.witness import RestoredLedgerError
 from tpmdp.queries.maximum import Maximum
 from tpmdp.study.file import parse_address
 from tpmdp.study.join import join
+from tpmdp.study.release import PartyRelease
 
 pytestmark = pytest.mark.process
 
@@ -71,6 +75,52 @@ def test_a_process_that_is_ready_too_late_costs_nothing(tmp_path: Path, monkeypa
     parties = Parties.of(tmp_path, "maximum", ["bank"])
     with pytest.raises(DeadlineError, match="before our own process had started"):
         parties.join("school")
+    assert parties.charges("school") == 0
+
+
+def test_a_party_that_never_comes_costs_nothing_and_the_session_goes_on(tmp_path: Path) -> None:
+    parties = Parties.of(tmp_path, "maximum", ["bank"], deadline="8s")
+    said = parties.begin("school", "bank").end()
+    for name in ("school", "bank"):
+        assert isinstance(said[name], DeadlineError)
+        assert parties.charges(name) == 0
+    patient = Parties.load(tmp_path, deadline="30m")
+    said = patient.begin("school", "bank", "registry").end()
+    assert isinstance(said["bank"], PartyRelease), said
+    assert [patient.charges(name) for name in NAMES] == [1, 1, 1]
+
+
+def test_parties_with_different_studies_learn_what_differs_and_pay_nothing(tmp_path: Path) -> None:
+    """A typo in one study file: everybody hears of it, and the same session works once it is mended."""
+    parties = Parties.of(tmp_path, "maximum", ["bank"], deadline="30m")
+    typo = Parties.load(tmp_path, at_least=2)
+    all_know = threading.Barrier(3)
+
+    def stop(text: str) -> None:
+        all_know.wait(HANG_S)
+        raise TpmdpError(text)
+
+    others = parties.begin("bank", "registry", on_difference=stop)
+    mistaken = typo.begin("school", on_difference=stop)
+    assert {str(error) for error in others.end().values()} == {'school has another query "m"'}
+    assert str(mistaken.end()["school"]) in ('bank has another query "m"', 'registry has another query "m"')
+    assert [parties.charges(name) for name in NAMES] == [0, 0, 0]
+    said = parties.begin(*NAMES).end()
+    assert isinstance(said["bank"], PartyRelease), said
+    assert said["bank"].answers is not None
+    assert [parties.charges(name) for name in NAMES] == [1, 1, 1]
+
+
+def test_a_restored_ledger_is_noticed_before_anybody_pays(tmp_path: Path) -> None:
+    parties = Parties.of(tmp_path, "maximum", ["bank"], deadline="30m")
+    copy = (tmp_path / "school.ledger").read_bytes()
+    said = parties.begin(*NAMES).end()
+    assert isinstance(said["bank"], PartyRelease), said
+    (tmp_path / "school.ledger").write_bytes(copy)
+    second = Parties.load(tmp_path, session=2)
+    said = second.begin(*NAMES).end()
+    assert isinstance(said["school"], RestoredLedgerError)
+    assert "it was restored from an old copy" in str(said["school"])
     assert parties.charges("school") == 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from typing import Any
 
@@ -10,9 +11,11 @@ import pytest
 from tests.engines.mpyc_stage import HOST, Puppet, Stage
 from tests.patience import HANG_S
 from tests.protocol.sessions import World
+from tpmdp._util.clock import now_s
 from tpmdp.engines.mpyc.link import _FRAME, LinkKind
-from tpmdp.engines.mpyc.network import SILENT_MAX, listen
-from tpmdp.engines.mpyc.record import RECORD_MAX, MpycError, decode_hello
+from tpmdp.engines.mpyc.network import SILENT_MAX, Network, listen
+from tpmdp.engines.mpyc.record import LENGTH_BYTES, RECORD_MAX, TAG_BYTES, MpycError, decode_hello
+from tpmdp.protocol.parts import encode_parts
 
 pytestmark = pytest.mark.process
 
@@ -37,8 +40,8 @@ def test_impostors_are_refused_and_the_true_party_still_connects() -> None:
             (0, 1, {"identity": stranger}),
             (0, 1, {"identity": stage.world.identities[2]}),  # a true party under another's number
             (0, 1, {"session": other.terms.session}),
-            (0, 1, {"plan_hash": other.terms.plan_hash}),
-            (0, 1, {"work": bytes(32)}),
+            (0, 1, {"plan_hash": other.terms.plan_hash, "identity": stranger}),
+            (0, 1, {"work": bytes(32), "identity": stranger}),
             (0, 2, {}),  # a hello for somebody else
             (1, 1, {}),
             (2, 1, {}),  # who does not dial us
@@ -50,6 +53,68 @@ def test_impostors_are_refused_and_the_true_party_still_connects() -> None:
                 puppet.handshake(stage.exchange(sender, recipient, **changes))
                 assert puppet.refused()
         everybody_still_agrees(stage, 0)
+
+
+@pytest.mark.parametrize("change", ["plan_hash", "work"])
+def test_a_party_with_another_study_learns_what_differs_and_gets_no_link(change: str) -> None:
+    with Stage(World(3, 1, [0])) as stage:
+        stage.start(1, 2)
+        stage.go(1, 2)
+        with Puppet(stage.addresses[1]) as puppet:
+            changes: dict[str, Any] = {change: bytes(32)}
+            puppet.handshake(stage.exchange(0, 1, **changes))
+            parts = puppet.read(LENGTH_BYTES + TAG_BYTES)[LENGTH_BYTES:]
+            assert puppet.opened.content(parts) == b""  # a worker without a study has no parts
+            puppet.send(puppet.seal.record(b"{"))  # not a list of parts, which does not matter
+            assert puppet.refused()
+        everybody_still_agrees(stage, 0)
+
+
+def test_both_sides_learn_what_differs() -> None:
+    world = World(3, 1, [0])
+    heard: list[str] = []
+
+    async def compare() -> list[str]:
+        with listen(HOST, 0) as listener:
+            addresses = [(HOST, 0), listener.getsockname(), (HOST, 1)]
+            all_heard = asyncio.Event()
+
+            def on_difference(text: str) -> None:
+                heard.append(text)
+                if len(heard) == 2:
+                    all_heard.set()
+
+            networks = [
+                Network(
+                    world.terms,
+                    party,
+                    world.identities[party],
+                    work=bytes([party]) * 32,
+                    stored_max=1000,
+                    on_loss=lambda _: None,
+                    parts=encode_parts({'query "m"': str(party)}),
+                    on_difference=on_difference,
+                )
+                for party in (0, 1)
+            ]
+            deadline = now_s() + HANG_S
+            tasks = [
+                asyncio.create_task(network.connect(addresses, listener if party else None, deadline))
+                for party, network in enumerate(networks)
+            ]
+            async with asyncio.timeout(HANG_S):
+                await all_heard.wait()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            return [network._late() for network in networks]
+
+    texts = asyncio.run(compare())
+    assert sorted(heard) == ['party 1 has another query "m"', 'party 2 has another query "m"']
+    assert texts == [
+        f'the deadline passed; party {other} has another query "m": compare the study files, mend one and join again'
+        for other in (2, 1)
+    ]
 
 
 def test_a_stranger_at_a_partys_address_is_refused_and_the_true_one_may_come() -> None:

@@ -15,6 +15,7 @@ from tests.protocol.sessions import World
 from tpmdp._util.arrays import IntArray
 from tpmdp._util.clock import now_s
 from tpmdp.engines.mpyc.record import MpycError
+from tpmdp.engines.mpyc.session import Notes
 from tpmdp.engines.mpyc.worker_process import WorkerProcess
 from tpmdp.errors import DeadlineError
 from tpmdp.ledger import LedgerError
@@ -127,11 +128,12 @@ def test_two_processes_of_a_party_do_not_both_open(tmp_path: Path, monkeypatch: 
     parties = Parties.of(tmp_path, "maximum", ["bank"])
     plain = WorkerProcess.opening
 
-    def while_another_opens(self: WorkerProcess) -> None:
-        plain(self)
+    def while_another_opens(self: WorkerProcess) -> Notes:
+        notes = plain(self)
         if self._index == 1:
             with parties.ledger("school") as ledger:
                 ledger.keep(key_of(parties.terms), "opening", b"another")
+        return notes
 
     monkeypatch.setattr(WorkerProcess, "opening", while_another_opens)
     said = parties.begin("bank", "school", "registry").end()
@@ -153,8 +155,10 @@ def test_a_share_of_the_result_leaves_only_at_the_word_and_done_only_at_the_next
         workers = stage.workers
         for party, worker in workers.items():
             stage.set_deadline(party)
-            worker.go(stage.values[party], None, stage.addresses)
+            worker.go(stage.addresses)
+            worker.put_in(stage.values[party], None)
         for worker in workers.values():
+            worker.connected()
             worker.opening()
         workers[0].say("open")
         assert says_nothing(workers[0])  # no share of the others
@@ -174,7 +178,9 @@ def test_a_party_that_stalls_before_the_opening_is_named_at_the_deadline() -> No
         stage.start(0, 1, 2)
         for party, worker in stage.workers.items():
             stage.set_deadline(party)
-            worker.go(stage.values[party], None, stage.addresses)
+            worker.go(stage.addresses)
+            worker.put_in(stage.values[party], None)
+        stage.workers[0].connected()
         stage.workers[0].opening()
         stage.workers[0].say("open", "done")
         with pytest.raises(DeadlineError, match=r"waiting for party [23].*after the result was opened: it must not"):

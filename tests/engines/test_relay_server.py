@@ -319,7 +319,7 @@ def test_queries_are_read_strictly(relay: Running) -> None:
         "after=1:0,",
         "after=1:0,1:0",
         "after=0:0",
-        "after=10:0",
+        "after=99:0",
         "after=1:" + "9" * 19,
         "after=1:0&after=2:0",
         "after=1:0&wait=26",

@@ -175,14 +175,16 @@ def test_parties_with_different_plans_tell_each_other_what_differs_and_go_no_fur
             asked.append(index)
             return world.vectors[index]
 
-        return PartySession(terms, index, world.identities[index], vector, world.secrets[index], parts=parts)
+        return PartySession(
+            terms, index, world.identities[index], vector, world.secrets[index], parts=encode_parts(parts)
+        )
 
     parties = [party(index, world.terms, parts) for index in range(3)] + [party(3, other_terms(world), changed)]
     sent = exchange(parties)
     assert not any(party.done for party in parties)
     assert asked == []  # nobody was charged
     for index in range(3):
-        assert parties[index].difference_texts() == ['party 4 has another query "stay", another epsilon of party 1']
+        assert parties[index].difference_texts() == ['party 4 has another epsilon of party 1, another query "stay"']
         assert parties[index].waiting_for() == [3]
     assert len(parties[3].differences) == 3
     assert {decode(data).kind for _, data in sent} == {Kind.AGREE, Kind.KEYS, Kind.PARTS}
@@ -196,7 +198,7 @@ def test_what_differs_is_told_in_a_later_attempt_too() -> None:
     for index, terms in enumerate((world.terms, world.terms, other_terms(world))):
         vector, secrets = partial(world.vectors.__getitem__, index), world.secrets[index]
         parts = {"threshold": "2" if index == 2 else "1"}
-        parties.append(PartySession(terms, index, world.identities[index], vector, secrets, parts=parts))
+        parties.append(PartySession(terms, index, world.identities[index], vector, secrets, parts=encode_parts(parts)))
     exchange(parties)
     assert parties[0].difference_texts() == ["party 3 has another threshold"]
     for party in parties:

@@ -20,6 +20,7 @@ from tpmdp.ledger.witness import LedgerNotes
 from tpmdp.protocol.channel import seal
 from tpmdp.protocol.group import from_bits, to_bits
 from tpmdp.protocol.messages import EVERYONE, Kind, Message, MessageError, decode, digest_of, encode
+from tpmdp.protocol.parts import encode_parts
 from tpmdp.protocol.party import PartySession, ProtocolError, TooEarlyError
 from tpmdp.protocol.terms import Terms
 from tpmdp.study.contribution import Contribution
@@ -146,7 +147,7 @@ class World:
             vector=partial(account.charge, contribution),
             secrets=secrets,
             attempt=secrets.last_attempt(),
-            parts=study.parts(),
+            parts=encode_parts(study.parts()),
             notes=LedgerNotes(ledger, account.key, identity),
         )
         process = Process(index, plan, ledger, account, session)

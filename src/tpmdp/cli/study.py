@@ -145,6 +145,9 @@ def join(
             ),
             listen=listen,
             on_step=_step(as_json),
+            on_difference=lambda text: click.echo(
+                f"tpmdp: {text}; nothing is charged, and the session goes on once it is mended", err=True
+            ),
         )
     if as_json:
         click.echo(json.dumps({"outcome": release.plain()}, allow_nan=False))
@@ -262,18 +265,10 @@ def _step(as_json: bool) -> Callable[[str], None]:
 
 
 def _watch(as_json: bool) -> Callable[..., None]:
-    """Show each new step once: as JSON for a program, or on standard error for a person at a terminal.
-
-    A party with another study is reported at once, wherever standard error goes: somebody has to mend a file.
-    """
+    """Show each new step once: as JSON for a program, or on standard error for a person at a terminal."""
     last: list[tuple[str, int]] = []
-    reported: set[str] = set()
 
     def watch(party: Any, sent: int) -> None:
-        for text in party.difference_texts():
-            if text not in reported:
-                reported.add(text)
-                click.echo(f"tpmdp: {text}; nothing is charged, and the session goes on once it is mended", err=True)
         state = (party.step, party.attempt)
         if last == [state]:
             return

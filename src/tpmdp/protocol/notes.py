@@ -9,7 +9,8 @@ study causes no alarm; a head that is not there was cut off.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Final, Protocol
 
 from tpmdp.protocol.messages import MessageError
@@ -38,6 +39,20 @@ class HeadNotes(Protocol):
         """Refuse to go on if the ledger lacks the head that this party noted earlier."""
 
 
+def notes_for(notes: HeadNotes, roster: Sequence[bytes], parties: Iterable[int]) -> bytes:
+    """What these parties are sent: a note of our ledger as it is now, and their own that we keep."""
+    theirs = {party: notes.of_other(roster[party]) for party in parties}
+    return encode_notes(notes.own(), {party: kept for party, kept in theirs.items() if kept})
+
+
+def take_notes(notes: HeadNotes, index: int, public_key: bytes, *, body: bytes) -> None:
+    """Look for our own heads among what another party sent, and keep its note."""
+    own, others = decode_notes(body)
+    for note in others.get(index, []):
+        notes.check(note)
+    notes.keep(public_key, own)
+
+
 def encode_notes(own: bytes, others: Mapping[int, Sequence[bytes]]) -> bytes:
     """The body of a message: the sender's own note, then those of others that it keeps.
 
@@ -56,6 +71,17 @@ def decode_notes(body: bytes) -> tuple[bytes, dict[int, list[bytes]]]:
     if len(body) < NOTE_BYTES:
         raise MessageError("not a list of notes")
     return body[:NOTE_BYTES], dict(_others(body))
+
+
+def are_notes(body: bytes) -> bool:
+    """Whether a body can be decoded; an empty one says that its sender has no ledger.
+
+    >>> are_notes(b""), are_notes(bytes(68)), are_notes(b"x")
+    (True, True, False)
+    """
+    with suppress(MessageError):
+        return not body or bool(decode_notes(body))
+    return False
 
 
 def _others(body: bytes) -> Iterator[tuple[int, list[bytes]]]:

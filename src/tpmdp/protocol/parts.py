@@ -37,26 +37,31 @@ def _hash(name: str, text: str) -> str:
     return hashlib.blake2b(data, digest_size=_HASH_BYTES, person=b"tpmdp parts 1").hexdigest()
 
 
-def differences(parts: Parts, theirs: bytes) -> list[str]:
-    """How another party's list of hashes differs from our parts, in words; empty if they are the same.
+def differences(ours: bytes, theirs: bytes) -> list[str]:
+    """How another party's list of hashes differs from ours, in words; empty if they are the same.
 
     >>> theirs = encode_parts({"threshold": "2", 'query "stay"': "mean", 'query "age"': "mean"})
-    >>> differences({"threshold": "2", 'query "stay"': "sum", "receivers": "all"}, theirs)
+    >>> differences(encode_parts({"threshold": "2", 'query "stay"': "sum", "receivers": "all"}), theirs)
     ['another query "stay"', 'no receivers', 'also query "age"']
     """
+    own, others = _decode(ours), _decode(theirs)
+    result = []
+    for name, digest in own.items():
+        if name not in others:
+            result.append(f"no {name}")
+        elif others[name] != digest:
+            result.append(f"another {name}")
+    return result + [f"also {shown(name, _NAME_SHOWN)}" for name in others if name not in own]
+
+
+def _decode(data: bytes) -> dict[str, str]:
     try:
-        hashes = json.loads(theirs)
+        hashes = json.loads(data)
     except (ValueError, RecursionError):
         raise MessageError("not a list of parts") from None
     if not isinstance(hashes, dict) or not all(isinstance(value, str) for value in hashes.values()):
         raise MessageError("not a list of parts")
-    result = []
-    for name, text in parts.items():
-        if name not in hashes:
-            result.append(f"no {name}")
-        elif hashes[name] != _hash(name, text):
-            result.append(f"another {name}")
-    return result + [f"also {shown(name, _NAME_SHOWN)}" for name in hashes if name not in parts]
+    return hashes
 
 
 def difference_text(party: str, parts: list[str]) -> str:
@@ -71,3 +76,12 @@ def difference_text(party: str, parts: list[str]) -> str:
         return f"{party} has another plan for the same study"
     more = f" and {len(parts) - _NAMED_MAX} more differences" if len(parts) > _NAMED_MAX else ""
     return f"{party} has {', '.join(parts[:_NAMED_MAX])}{more}"
+
+
+def compare_text(differences: list[str]) -> str:
+    """What a party learns at its deadline if others have different studies.
+
+    >>> compare_text(['beta has another query "stay"'])
+    'the deadline passed; beta has another query "stay": compare the study files, mend one and join again'
+    """
+    return f"the deadline passed; {'; '.join(differences)}: compare the study files, mend one and join again"

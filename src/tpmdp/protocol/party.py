@@ -37,8 +37,8 @@ from tpmdp.protocol.messages import (
     digest_of,
     verify,
 )
-from tpmdp.protocol.notes import HeadNotes, decode_notes, encode_notes
-from tpmdp.protocol.parts import PARTS_MAX, Parts, differences, encode_parts
+from tpmdp.protocol.notes import HeadNotes, notes_for, take_notes
+from tpmdp.protocol.parts import PARTS_MAX, differences
 from tpmdp.protocol.rules import (
     CONTENT_RULES,
     ENVELOPE_RULES,
@@ -82,7 +82,7 @@ class PartySession(PartyState):
         vector: Callable[[], Mask],
         secrets: Secrets,
         attempt: int = 1,
-        parts: Parts | None = None,
+        parts: bytes = b"",
         notes: HeadNotes | None = None,
     ) -> None:
         check_identity(terms, index, identity)
@@ -90,7 +90,7 @@ class PartySession(PartyState):
         super().__init__(terms, index, secrets)
         self._sender = Sender(index, identity, terms.session, plan_hash=terms.plan_hash)
         self._vector = vector
-        self._parts = parts or {}
+        self._parts = parts
         self._notes = notes
         self._seen: dict[tuple[int, int, int, int], bytes] = {}
         self.current = self._new_attempt(attempt)
@@ -181,8 +181,9 @@ class PartySession(PartyState):
             plans[message.plan_hash, message.attempt] = message.body
             self.differences[sender] = ["another study or plan"]
             envelope = self._sender.envelope(Kind.PARTS, number, sender)
-            content = encode_parts(self._parts)
-            return [self._sender.sealed(envelope, self.current.own, message.body, content=content)] if content else []
+            if not self._parts:
+                return []
+            return [self._sender.sealed(envelope, self.current.own, message.body, content=self._parts)]
         if message.kind == Kind.PARTS and len(message.body) <= PARTS_MAX:
             keys = [key for (plan, _), key in plans.items() if plan == message.plan_hash]
             if not keys:
@@ -195,19 +196,15 @@ class PartySession(PartyState):
     def _on_notes(self, message: Message) -> list[bytes]:
         """Keep the sender's note, and look for our own heads in our ledger."""
         if self._notes is not None:
-            own, others = decode_notes(message.body)
-            for note in others.get(self.index, []):
-                self._notes.check(note)
-            self._notes.keep(self.terms.roster[message.sender], own)
+            take_notes(self._notes, self.index, self.terms.roster[message.sender], body=message.body)
         return []
 
     def _noted(self, attempt: int) -> list[bytes]:
         """A message with the note of our ledger and, at the start, those of the others that we keep."""
         if self._notes is None:
             return []
-        keys = enumerate(self.terms.roster) if attempt == 0 else []
-        others = {party: self._notes.of_other(key) for party, key in keys if party != self.index}
-        body = encode_notes(self._notes.own(), {party: notes for party, notes in others.items() if notes})
+        others = [party for party in range(self.terms.count) if party != self.index] if attempt == 0 else []
+        body = notes_for(self._notes, self.terms.roster, others)
         return [self._signed(Kind.NOTES, EVERYONE, self._notes.fixed(attempt, body), attempt=attempt)]
 
     # Handlers, one per kind; the rules have been checked --------------------------------------------------------------

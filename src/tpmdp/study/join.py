@@ -16,6 +16,7 @@ from tpmdp._util.arrays import IntArray
 from tpmdp._util.clock import now_s
 from tpmdp.data.table import Table
 from tpmdp.engines.mpyc.job import MpycJob, guarantee_of
+from tpmdp.engines.mpyc.session import Notes, Numbers
 from tpmdp.engines.mpyc.worker_process import run_in_process
 from tpmdp.engines.relay.drive import Watch, drive
 from tpmdp.engines.relay.mailbox import Mailbox, RelayChangedError, RelayError
@@ -25,6 +26,8 @@ from tpmdp.ledger import Ledger, LedgerError
 from tpmdp.ledger.session_store import LedgerSecrets
 from tpmdp.ledger.witness import LedgerNotes
 from tpmdp.protocol.masks import from_words
+from tpmdp.protocol.notes import notes_for, take_notes
+from tpmdp.protocol.parts import encode_parts
 from tpmdp.protocol.party import PartySession, check_identity
 from tpmdp.protocol.terms import Terms
 from tpmdp.queries.computation import SharedFunction
@@ -64,13 +67,15 @@ def join(
     terms: Terms | None = None,
     listen: str | None = None,
     on_step: Callable[[str], None] = lambda _: None,
+    on_difference: Callable[[str], None] = lambda _: None,
 ) -> PartyRelease:
     """Take part in a study as one party; resumes a session that was begun.
 
     Sums go through a relay. A non-additive query needs none: parties then connect to the addresses that the study
     gives. `listen` is the address to wait at if that is not the party's own address, as behind a router; `on_step` is
-    called with each step. `table` may be a function that reads the data: it is not called for a session that the party
-    has agreed to before, since that goes on with the data it had then.
+    called with each step, and `on_difference` with what a party with another study has different. `table` may be a
+    function that reads the data: it is not called for a session that the party has agreed to before, since that goes on
+    with the data it had then.
 
     Raises DeadlineError, which names the missing parties, when the study's deadline passes.
     """
@@ -89,6 +94,7 @@ def join(
         on_trouble=on_trouble,
         listen=listen,
         on_step=on_step,
+        on_difference=on_difference,
     )
 
 
@@ -103,6 +109,7 @@ def take_part(
     on_trouble: Callable[[str], None] = lambda _: None,
     listen: str | None = None,
     on_step: Callable[[str], None] = lambda _: None,
+    on_difference: Callable[[str], None] = lambda _: None,
 ) -> PartyRelease:
     """`join` with a contribution that has been checked."""
     ledger.bind(identity.public_key().public_bytes_raw())
@@ -111,12 +118,16 @@ def take_part(
     computation = study.computation
     joined: _Joined
     if isinstance(computation, SharedFunction):
-        joined = _SharesJoined(contribution, identity, ledger, query=computation.query, listen=listen, on_step=on_step)
+        joined = _SharesJoined(
+            contribution, identity, ledger, on_difference, query=computation.query, listen=listen, on_step=on_step
+        )
     elif relay is None:
         raise InputError("relay", "(none)", "is missing for a study of sums", "give the address of the relay")
     else:
         address = _Relay(relay, certificate_authority)
-        joined = _RelayJoined(contribution, identity, ledger, relay=address, watch=watch, on_trouble=on_trouble)
+        joined = _RelayJoined(
+            contribution, identity, ledger, on_difference, relay=address, watch=watch, on_trouble=on_trouble
+        )
     if joined.is_settled:
         return joined.repeat()
     if deadline <= now_s():
@@ -136,6 +147,7 @@ class _Joined:
     contribution: Contribution
     identity: Ed25519PrivateKey
     ledger: Ledger
+    on_difference: Callable[[str], None]
 
     @property
     def study(self) -> Study:
@@ -207,6 +219,15 @@ class _RelayJoined(_Joined):
             contribution = account.stored_contribution() or self.contribution
             vector = partial(account.charge, contribution)
 
+            differences: set[str] = set()
+
+            def watch(party: PartySession, sent: int) -> None:
+                for text in party.difference_texts():
+                    if text not in differences:
+                        differences.add(text)
+                        self.on_difference(text)
+                self.watch(party, sent)
+
             def make() -> PartySession:
                 attempt = secrets.last_attempt()
                 return PartySession(
@@ -216,13 +237,13 @@ class _RelayJoined(_Joined):
                     vector=vector,
                     secrets=secrets,
                     attempt=attempt,
-                    parts=self.study.parts(),
+                    parts=encode_parts(self.study.parts()),
                     notes=notes,
                 )
 
             try:
                 failed, patience = secrets.failed_attempt(), self.study.patience
-                party, left = drive(make, mailbox, deadline, failed=failed, watch=self.watch, patience_s=patience)
+                party, left = drive(make, mailbox, deadline, failed=failed, watch=watch, patience_s=patience)
             except DeadlineError as error:
                 secrets.note_failure(getattr(error, "attempt", secrets.last_attempt()))
                 raise
@@ -272,12 +293,19 @@ class _SharesJoined(_Joined):
         account.hold(self.contribution)
         account.agree()
         contribution = account.stored_contribution() or self.contribution
+        notes, roster = LedgerNotes(self.ledger, account.key, self.identity), terms.roster
+        others = [party for party in range(terms.count) if party != self.index]
 
-        def give() -> tuple[IntArray, IntArray]:
-            self.on_step("connect and compute")
-            return contribution.encoded, from_words(account.charge(contribution), terms.grid.word)
+        def connected(theirs: Notes) -> Numbers:
+            for peer, body in theirs.items():
+                take_notes(notes, self.index, roster[peer], body=body)
+            self.on_step("compute")
+            noise = from_words(account.charge(contribution), terms.grid.word)
+            return Numbers(contribution.encoded, noise, note=notes.own())
 
-        def opening() -> None:
+        def opening(theirs: Notes) -> None:
+            for peer, note in theirs.items():
+                notes.keep(roster[peer], note)
             self.on_step("open the result")
             self._note_opening()
 
@@ -285,16 +313,20 @@ class _SharesJoined(_Joined):
             release = party_release(contribution, result, sent=sent, guarantee=guarantee_of(job))
             releases.append(account.settle(release))
 
+        self.on_step("connect")
         run_in_process(
             job,
             self.index,
             self.identity,
             addresses=addresses,
-            give=give,
             deadline=deadline,
+            on_connected=connected,
             on_opening=opening,
             on_result=on_result,
             bind=bind,
+            parts=encode_parts(self.study.parts()),
+            on_difference=self.on_difference,
+            notes={peer: notes_for(notes, roster, [peer]) for peer in others},
         )
         return releases[0]
 

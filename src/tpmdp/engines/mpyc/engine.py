@@ -84,7 +84,8 @@ class MpycEngine:
             addresses = [(_HOST, worker.port()) for worker in workers]
             began = time.monotonic()
             for worker, own, noise in zip(workers, values, every, strict=True):
-                worker.go(own, noise, addresses)
+                worker.go(addresses)
+                worker.put_in(own, noise)
                 worker.say("open", "done")  # all in one call: nobody could run this session again
             if self._on_go is not None:
                 self._on_go(workers)
@@ -102,6 +103,7 @@ def _results(workers: Sequence[WorkerProcess]) -> list[tuple[IntArray | None, in
     errors: list[TpmdpError] = []
     for worker in workers:
         try:
+            worker.connected()
             worker.opening()
             results.append(worker.outcome())
         except TpmdpError as error:

@@ -25,11 +25,13 @@ from tpmdp.engines.mpyc.record import (
     record_length,
 )
 from tpmdp.errors import TpmdpError
+from tpmdp.protocol.notes import NOTE_BYTES, NOTES_MAX, are_notes, encode_notes
 
 _FRAME: Final = struct.Struct(">BqI")  # kind, program counter, length
 _STORING: Final = 200  # bytes that storing a message costs beyond its content
 _CLOSE_S: Final = 1.0
 _NAMED: Final = 20  # parties in one message
+_NOTES_BYTES: Final = len(encode_notes(bytes(NOTE_BYTES), {0: [bytes(NOTE_BYTES)] * NOTES_MAX}))
 
 
 class LinkKind(IntEnum):
@@ -39,7 +41,8 @@ class LinkKind(IntEnum):
     DONE = 2  # I am a receiver and have the result
     BYE = 3  # I have sent all that I will ever send
     ABORT = 4  # I give up. Body: a reason, then the indices of the parties I lost or waited for
-    READY = 5  # I hold a share of the result, and have shown it to nobody
+    READY = 5  # I hold a share of the result, and have shown it to nobody. Body: a note of my ledger, or nothing
+    NOTES = 6  # I am connected to all. Body: `protocol.notes`, or nothing
 
 
 class Reason(IntEnum):
@@ -68,7 +71,8 @@ class Link:
         self._seal, self._open = keys
         self.nbytes_sent = 0
         loop = asyncio.get_running_loop()
-        self.ready: asyncio.Future[None] = loop.create_future()
+        self.notes: asyncio.Future[bytes] = loop.create_future()
+        self.ready: asyncio.Future[bytes] = loop.create_future()
         self.done: asyncio.Future[None] = loop.create_future()
         self.bye: asyncio.Future[None] = loop.create_future()
         self._stored: dict[int, bytes] = {}
@@ -179,13 +183,15 @@ class Link:
             raise RecordError("went on after its goodbye")
         if kind == LinkKind.DATA:
             self._data(pc, payload)
-        elif kind == LinkKind.READY and not payload and not self.ready.done():
-            self.ready.set_result(None)
+        elif kind == LinkKind.NOTES and len(payload) <= _NOTES_BYTES and not self.notes.done() and are_notes(payload):
+            self.notes.set_result(payload)
+        elif kind == LinkKind.READY and len(payload) in (0, NOTE_BYTES) and not self.ready.done():
+            self.ready.set_result(payload)
         elif kind == LinkKind.DONE and not payload and not self.done.done():
             self.done.set_result(None)
         elif kind == LinkKind.BYE and not payload:
             self.bye.set_result(None)
-            if self.waiting:
+            if self.waiting or not self.ready.done():
                 self._lose(RecordError("left too early"))
         elif kind == LinkKind.ABORT and len(payload) % 4 == 1 and payload[0] in list(Reason):
             self._aborted(Reason(payload[0]), struct.unpack(f">{len(payload) // 4}I", payload[1:]))

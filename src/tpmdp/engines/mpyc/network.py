@@ -2,6 +2,7 @@
 
 A connection that does not prove within seconds to be a missing party of this session is dropped, so the true party can
 come. A link counts when both sides know of it: the side that dials waits for a sealed confirmation, or dials again.
+Parties with different studies learn what differs, once each has proved who it is.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from tpmdp.engines.mpyc.record import (
     decode_hello,
 )
 from tpmdp.errors import InputError, TpmdpError
+from tpmdp.protocol.messages import MessageError
+from tpmdp.protocol.parts import compare_text, difference_text, differences
 from tpmdp.protocol.terms import Terms
 
 Address = tuple[str, int]
@@ -119,11 +122,15 @@ class Network:
         work: bytes,
         stored_max: int,
         on_loss: Callable[[TpmdpError], None],
+        parts: bytes = b"",
+        on_difference: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._terms, self._index, self._identity = terms, index, identity
         self._work, self._stored_max, self._on_loss = work, stored_max, on_loss
+        self._parts, self._on_difference = parts, on_difference
         self.links: dict[int, Link] = {}
-        self._notes: dict[int, str] = {}  # why the last connection for a party was dropped
+        self._refusals: dict[int, str] = {}  # why the last connection for a party was dropped
+        self._differences: dict[int, str] = {}  # what a party that proved who it is has different
         self._crowd = _Crowd()
         self._closed = False
         self._all_here = asyncio.Event()
@@ -167,11 +174,16 @@ class Network:
         return server
 
     def _late(self) -> str:
+        differ = [self._differences[peer] for peer in self.missing if peer in self._differences]
+        if differ:
+            return compare_text(differ)
         who = ", ".join(self.name(peer) for peer in self.missing)
-        notes = [
-            f"whoever came for {self.name(peer)} {self._notes[peer]}" for peer in self.missing if peer in self._notes
+        refusals = [
+            f"whoever came for {self.name(peer)} {self._refusals[peer]}"
+            for peer in self.missing
+            if peer in self._refusals
         ]
-        hint = "; ".join(notes) or "not connected"
+        hint = "; ".join(refusals) or "not connected"
         return f"the deadline passed while waiting for {who}: {hint}; check addresses and that all have started"
 
     async def _dial(self, peer: int, address: Address) -> None:
@@ -184,7 +196,7 @@ class Network:
                         reader, writer = await asyncio.open_connection(*address)
                     await self._prove(reader, writer, peer)
                 except _FAILURES as error:
-                    self._note(peer, error)
+                    self._refuse(peer, error)
             await asyncio.sleep(pause)
             pause = min(2 * pause, _PAUSE_S[1])
 
@@ -235,6 +247,8 @@ class Network:
         seal, opened = exchange.keys(decode_hello(await reader.readexactly(HELLO_BYTES)))
         exchange.verify(opened.content(await read_record(reader, PROOF_BYTES)), self._terms.roster[peer])
         self._write(writer, seal.record(exchange.proof()))
+        if exchange.differs:
+            await self._compare(reader, writer, peer, keys=(seal, opened), differs=exchange.differs)
         if opened.content(await read_record(reader, len(CONFIRMATION))) != CONFIRMATION:
             raise RecordError("does not confirm")
         return peer, (seal, opened)
@@ -254,6 +268,8 @@ class Network:
             self._crowd.put(writer, peer, max(_CLAIMS_MIN, CLAIMS_MAX // len(self.missing)))
             self._write(writer, exchange.hello.encode() + seal.record(exchange.proof()))
             exchange.verify(opened.content(await read_record(reader, PROOF_BYTES)), self._terms.roster[peer])
+            if exchange.differs:
+                await self._compare(reader, writer, peer, keys=(seal, opened), differs=exchange.differs)
             self._refuse_twice(peer)
             if writer.is_closing():
                 raise RecordError("was crowded out")
@@ -261,9 +277,30 @@ class Network:
                 writer, seal.record(CONFIRMATION)
             )  # the link is made without another wait, so nothing can undo it
         except RecordError as error:
-            self._note(peer, error)
+            self._refuse(peer, error)
             raise
         return peer, (seal, opened)
+
+    async def _compare(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        peer: int,
+        keys: tuple[Seal, Open],
+        differs: str,
+    ) -> None:
+        """Exchange the hashes of our studies' parts with a party that has another study; there is no link to it."""
+        seal, opened = keys
+        self._write(writer, seal.record(self._parts))
+        theirs = opened.content(await read_record(reader))
+        text = f"{self.name(peer)} {differs}"
+        if self._parts and theirs:
+            with suppress(MessageError):
+                text = difference_text(self.name(peer), differences(self._parts, theirs))
+        if self._differences.get(peer) != text:
+            self._differences[peer] = text
+            self._on_difference(text)
+        raise RecordError(differs)
 
     def _refuse_twice(self, peer: int) -> None:
         if peer in self.links:
@@ -278,7 +315,7 @@ class Network:
         self._handshake_bytes += len(data)
         writer.write(data)
 
-    def _note(self, peer: int, error: BaseException) -> None:
-        self._notes[peer] = str(error) if isinstance(error, RecordError) else "did not answer as a party does"
+    def _refuse(self, peer: int, error: BaseException) -> None:
+        self._refusals[peer] = str(error) if isinstance(error, RecordError) else "did not answer as a party does"
         if isinstance(error, ConnectionRefusedError):
-            self._notes.pop(peer)
+            self._refusals.pop(peer)

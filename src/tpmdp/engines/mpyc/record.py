@@ -2,7 +2,8 @@
 
 Each side says hello with a fresh X25519 key. Then each proves its identity: its first record, under the new keys, is
 its Ed25519 signature of both hellos. So an old hello or proof is worthless, and no party can pass for another.
-Last, the side that answers confirms: only then does the side that dials count the link as made.
+Last, the side that answers confirms: only then does the side that dials count the link as made. Where the hellos show
+two different studies, each side sends the hashes of its study's parts instead, so that both learn what differs.
 """
 
 from __future__ import annotations
@@ -139,6 +140,7 @@ class Exchange:
     def __init__(self, identity: Ed25519PrivateKey, hello: Hello, ephemeral: X25519PrivateKey, dials: bool) -> None:
         self._identity, self.hello, self._ephemeral, self._dials = identity, hello, ephemeral, dials
         self._transcript = b""
+        self.differs = ""  # what the other side's hello shows to be different
 
     @classmethod
     def fresh(
@@ -176,9 +178,9 @@ class Exchange:
         if (other.sender, other.recipient) != (own.recipient, own.sender):
             raise RecordError("claims another number")
         if other.plan_hash != own.plan_hash:
-            raise RecordError("has another study or plan")
-        if other.work != own.work:
-            raise RecordError("has another function, parameters, lengths or version of tpmdp or mpyc")
+            self.differs = "has another study or plan"
+        elif other.work != own.work:
+            self.differs = "has another function, parameters, lengths or version of tpmdp or mpyc"
 
     def proof(self) -> bytes:
         """Our signature of the exchange; after `keys`."""

@@ -1,11 +1,13 @@
 """One party's side of a session: connect, share input and noise, compute, open to receivers only, say goodbye.
 
+The starter of this process gives the numbers when all parties are connected: until then nothing depends on data.
+
 Every wait ends at the deadline, or at once when a party is lost; the error names the party.
 
 A result is opened once. Noise is drawn once per session, so a party that could open two results of different inputs
 would see their difference without noise. Therefore all parties tell each other that they are READY before any share of
-the result leaves, and the starter of this process notes the opening durably before it happens: until then a session can
-be run again, afterwards never. All n parties take part in every run, so one party that has opened is enough to prevent
+the result leaves, and the starter notes the opening durably before it happens: until then a session can be run again,
+afterwards never. All n parties take part in every run, so one party that has opened is enough to prevent
 a second opening by others.
 """
 
@@ -13,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -36,13 +38,28 @@ from tpmdp.protocol.terms import Terms
 _LINGER_S: Final = 5.0  # for others to finish, once we have all we need
 _TICK_S: Final = 0.002
 T = TypeVar("T")
+Notes = Mapping[int, bytes]  # by party; see `protocol.notes`
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What a party puts in. Without `noise` the values already contain it, as vectors of a sum do."""
+
+    values: IntArray
+    noise: IntArray | None
+    note: bytes
+    """Of its ledger, charged for this session; it travels with READY."""
 
 
 @dataclass(frozen=True)
 class Starter:
-    """The process that started us; it decides at two moments."""
+    """The process that started us; it decides at three moments. Notes of the other parties' ledgers are for it."""
 
-    opening: Callable[[], Awaitable[None]]
+    difference: Callable[[str], None]
+    """Hears what a party with another study has different."""
+    connected: Callable[[Notes], Awaitable[Numbers]]
+    """All are connected, and nothing that depends on data has left: returns when this party has paid."""
+    opening: Callable[[Notes], Awaitable[None]]
     """All are ready, and no share of the result has left: returns when the opening is noted durably."""
     result: Callable[[IntArray | None, int], Awaitable[None]]
     """Result (None with a receipt) and bytes sent: returns when that is stored, and others may learn of it."""
@@ -56,38 +73,45 @@ async def run_party(
     function: str,
     parameters: Parameters | None,
     sizes: Sequence[int],
-    values: IntArray,
-    noise: IntArray | None,
+    noise_apart: bool,
     deadline: float,
     starter: Starter,
     *,
     listener: socket.socket | None = None,
+    parts: bytes = b"",
+    notes: Notes | None = None,
 ) -> None:
     """Take part, and give the starter the result, or None with a receipt. Runs once per process.
 
-    `deadline` is a time of `clock.now_s`. Without a `listener` we listen on our address. Without `noise` the values
-    already contain it, as vectors of a sum do.
+    `deadline` is a time of `clock.now_s`. Without a `listener` we listen on our address. `parts` are the hashes of our
+    study's parts, for a party with another study; `notes` are what each party is sent of our ledger.
     """
-    job = MpycJob.of(terms, function, parameters, sizes=sizes, noise_apart=noise is not None)
-    job.check(index, values, noise)
+    job = MpycJob.of(terms, function, parameters, sizes=sizes, noise_apart=noise_apart)
     check_addresses(addresses, terms.count)
     check_identity(terms, index, identity)
     if listener is None and index > 0:
         listener = listen(*addresses[index])
-    session = _Session(job, index, identity, deadline=deadline, starter=starter)
-    await session.run(addresses, listener, values=values, noise=noise)
+    session = _Session(job, index, identity, deadline=deadline, starter=starter, parts=parts)
+    await session.run(addresses, listener, notes=notes or {})
 
 
 class _Session:
     """The state of `run_party`."""
 
     def __init__(
-        self, job: MpycJob, index: int, identity: Ed25519PrivateKey, deadline: float, starter: Starter
+        self, job: MpycJob, index: int, identity: Ed25519PrivateKey, deadline: float, starter: Starter, parts: bytes
     ) -> None:
         self._job, self._index, self._deadline, self._starter = job, index, deadline, starter
         self._trouble: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._network = Network(
-            job.terms, index, identity, work=job.digest(), stored_max=job.stored_max, on_loss=self._fail
+            job.terms,
+            index,
+            identity,
+            work=job.digest(),
+            stored_max=job.stored_max,
+            on_loss=self._fail,
+            parts=parts,
+            on_difference=starter.difference,
         )
         self._receivers: list[int] = np.flatnonzero(job.terms.spec.receivers).tolist()
 
@@ -96,16 +120,18 @@ class _Session:
         if not self._trouble.done():
             self._trouble.set_exception(error)
 
-    async def run(
-        self, addresses: Sequence[Address], listener: socket.socket | None, values: IntArray, noise: IntArray | None
-    ) -> None:
+    async def run(self, addresses: Sequence[Address], listener: socket.socket | None, notes: Notes) -> None:
         """All steps. In any case the links are closed at the end, and the others learn of an error."""
         network = self._network
         try:
             await self._until(network.connect(addresses, listener, self._deadline), lambda: network.missing)
-            mpc, shared = await self._until(self._compute(values, noise), self._waited_for)
-            await self._until(self._all_ready(), lambda: self._silent("ready"))
-            result = await self._open_once(mpc, shared)
+            theirs = await self._until(self._swap(LinkKind.NOTES, notes), lambda: self._silent("notes"))
+            numbers = await self._until(self._starter.connected(theirs), lambda: ())
+            self._job.check(self._index, numbers.values, numbers.noise)
+            mpc, shared = await self._until(self._compute(numbers.values, numbers.noise), self._waited_for)
+            notes = dict.fromkeys(network.links, numbers.note)
+            theirs = await self._until(self._swap(LinkKind.READY, notes), lambda: self._silent("ready"))
+            result = await self._open_once(mpc, shared, theirs)
             await self._starter.result(
                 result, network.bytes_sent
             )  # we have what we need, even if a party is lost by now
@@ -179,17 +205,20 @@ class _Session:
             raise described(error) from None
         return mpc, result
 
-    async def _all_ready(self) -> None:
-        links = self._network.links.values()
-        for link in links:
-            link.tell(LinkKind.READY)
-        await asyncio.wait({link.ready for link in links})
+    async def _swap(self, kind: LinkKind, ours: Notes) -> Notes:
+        """Send every party a message of this kind with our note, and wait for theirs."""
+        links = self._network.links
+        for peer, link in links.items():
+            link.tell(kind, ours.get(peer, b""))
+        waited = {peer: link.notes if kind == LinkKind.NOTES else link.ready for peer, link in links.items()}
+        await asyncio.wait(waited.values())
+        return {peer: future.result() for peer, future in waited.items() if future.result()}
 
-    async def _open_once(self, mpc: Any, shared: Any) -> IntArray | None:
+    async def _open_once(self, mpc: Any, shared: Any, notes: Notes) -> IntArray | None:
         """Open the result; once the starter has noted it, running again cannot repair an error."""
         receives = self._index in self._receivers
         try:
-            await self._until(self._starter.opening(), lambda: (), _LINGER_S)
+            await self._until(self._starter.opening(notes), lambda: (), _LINGER_S)
             work = self._receive(mpc, shared) if receives else self._send_ours(mpc, shared)
             return await self._until(work, self._waited_for if receives else self._unconfirmed, _LINGER_S)
         except TpmdpError as error:

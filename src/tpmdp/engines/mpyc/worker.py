@@ -5,7 +5,9 @@ through arguments, environment or files. The process ends when its input does. W
 
     in: task                      out: {"ready", "port"}    it listens, and what can be checked is right
     in: addresses, deadline,
-        values, noise             out: {"opening"}          all are ready; no share of the result has left
+        parts, notes              out: {"difference"}       a party has another study; any number of these
+                                  out: {"connected"}        to all; nothing that depends on data has left
+    in: values, noise             out: {"opening"}          all are ready; no share of the result has left
     in: open                      out: {"result", "sent"}   and the raw result
     in: done                      out: {"end"}              the others know, and have what they need from us
 """
@@ -27,11 +29,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tpmdp._util.arrays import IntArray
 from tpmdp._util.child_side import error_report, private_output, write_report
 from tpmdp.engines.mpyc.network import listen
-from tpmdp.engines.mpyc.record import MpycError
 from tpmdp.engines.mpyc.runtime import described, load
-from tpmdp.engines.mpyc.session import Starter, run_party
+from tpmdp.engines.mpyc.session import Notes, Numbers, Starter, run_party
 from tpmdp.protocol.terms import Terms
 
+NUMBERS: Final = b"numbers "  # then a note, a new line, and the raw numbers
 _NUMBER: Final = np.dtype("<i8")
 
 
@@ -50,8 +52,7 @@ def main() -> None:
         if not line:
             return  # the parent is gone
         start = json.loads(line)
-        values = _numbers(source, task["sizes"][task["index"]])
-        noise = _numbers(source, terms.grid.dimension) if task["noise"] else None
+        size, noise = task["sizes"][task["index"]], terms.grid.dimension if task["noise"] else None
 
         def party(starter: Starter) -> Awaitable[None]:
             return run_party(
@@ -62,34 +63,45 @@ def main() -> None:
                 function=task["function"],
                 parameters=task["parameters"],
                 sizes=task["sizes"],
-                values=values,
-                noise=noise,
+                noise_apart=task["noise"],
                 deadline=start["deadline"],
                 starter=starter,
                 listener=listener,
+                parts=start["parts"].encode(),
+                notes={int(peer): bytes.fromhex(note) for peer, note in start["notes"].items()},
             )
 
-        asyncio.run(_guided(party, source, out))
+        asyncio.run(_guided(party, source, out, sizes=(size, noise)))
     except Exception as error:
         write_report(out, error_report(described(error)))
         return
     write_report(out, {"end": True})
 
 
-async def _guided(party: Callable[[Starter], Awaitable[None]], source: IO[bytes], out: IO[bytes]) -> None:
+async def _guided(
+    party: Callable[[Starter], Awaitable[None]], source: IO[bytes], out: IO[bytes], sizes: tuple[int, int | None]
+) -> None:
     """Run the party, with a thread that listens to the parent and ends the process when the parent is gone."""
     loop = asyncio.get_running_loop()
+    numbers: asyncio.Future[Numbers] = loop.create_future()
     words = {b"open\n": asyncio.Event(), b"done\n": asyncio.Event()}
 
     def listen_to_parent() -> None:
         while line := source.readline():
-            if line in words:
-                with suppress(RuntimeError):  # the loop has ended, and nothing waits for the parent any more
+            with suppress(RuntimeError):  # the loop has ended, and nothing waits for the parent any more
+                if line in words:
                     loop.call_soon_threadsafe(words[line].set)
+                elif line.startswith(NUMBERS):
+                    given = _read_numbers(source, *sizes, note=bytes.fromhex(line[len(NUMBERS) :].decode()))
+                    loop.call_soon_threadsafe(numbers.set_result, given)
         os._exit(1)
 
-    async def opening() -> None:
-        write_report(out, {"opening": True})
+    async def connected(notes: Notes) -> Numbers:
+        write_report(out, {"connected": True, "notes": _plain(notes)})
+        return await numbers
+
+    async def opening(notes: Notes) -> None:
+        write_report(out, {"opening": True, "notes": _plain(notes)})
         await words[b"open\n"].wait()
 
     async def result(numbers: IntArray | None, sent: int) -> None:
@@ -98,13 +110,22 @@ async def _guided(party: Callable[[Starter], Awaitable[None]], source: IO[bytes]
         await words[b"done\n"].wait()
 
     threading.Thread(target=listen_to_parent, name="listen-to-parent", daemon=True).start()
-    await party(Starter(opening, result))
+    await party(Starter(lambda text: write_report(out, {"difference": text}), connected, opening, result))
 
 
-def _numbers(source: IO[bytes], count: int) -> IntArray:
+def _plain(notes: Notes) -> dict[int, str]:
+    return {peer: note.hex() for peer, note in notes.items()}
+
+
+def _read_numbers(source: IO[bytes], size: int, noise: int | None, note: bytes) -> Numbers:
+    read = [_read_array(source, count) for count in (size, noise) if count is not None]
+    return Numbers(read[0], None if noise is None else read[1], note=note)
+
+
+def _read_array(source: IO[bytes], count: int) -> IntArray:
     data = source.read(8 * count)
     if len(data) != 8 * count:
-        raise MpycError("a task is incomplete")
+        os._exit(1)  # the parent is gone
     return np.frombuffer(data, dtype=_NUMBER).astype(np.int64)
 
 

@@ -16,6 +16,8 @@ from tpmdp._util.process import START_S, ChildProcess, Report, reported_error
 from tpmdp.engines.mpyc.job import MpycJob
 from tpmdp.engines.mpyc.network import Address, check_addresses
 from tpmdp.engines.mpyc.record import MpycError
+from tpmdp.engines.mpyc.session import Notes, Numbers
+from tpmdp.engines.mpyc.worker import NUMBERS
 from tpmdp.errors import DeadlineError, TpmdpError
 from tpmdp.protocol.party import check_identity
 
@@ -27,8 +29,9 @@ GRACE_S: Final = 15.0  # past the deadline, for a worker that is busy when it co
 class WorkerProcess:
     """One party's process; `worker` lists what passes through its pipes."""
 
-    def __init__(self, module: str = WORKER) -> None:
+    def __init__(self, module: str = WORKER, on_difference: Callable[[str], None] = lambda _: None) -> None:
         self.child = ChildProcess("-m", module, warm=(module,))
+        self._on_difference = on_difference
 
     def give(self, job: MpycJob, index: int, identity: Ed25519PrivateKey, *, bind: Address, deadline: float) -> None:
         """Send its task, without the numbers. `deadline` is a time of `clock.now_s`, which all processes share."""
@@ -49,16 +52,33 @@ class WorkerProcess:
         """Wait until it is ready; the port on which it listens."""
         return int(self._report(min(START_S, self._left_s))["port"])
 
-    def go(self, values: IntArray, noise: IntArray | None, addresses: Sequence[Address]) -> None:
-        """Send the numbers and all addresses, so that it begins. Only here is a wrong number the caller's error."""
+    def go(self, addresses: Sequence[Address], *, parts: bytes = b"", notes: Notes | None = None) -> None:
+        """Send all addresses, so that it connects; `session.run_party` says what parts and notes are."""
+        start = {
+            "addresses": [list(address) for address in addresses],
+            "deadline": self.deadline,
+            "parts": parts.decode(),
+            "notes": {peer: note.hex() for peer, note in (notes or {}).items()},
+        }
+        self.child.write(json.dumps(start).encode() + b"\n")
+
+    def connected(self) -> Notes:
+        """Wait until it is connected to all parties; nothing that depends on data has left before `put_in`."""
+        return self._notes()
+
+    def put_in(self, values: IntArray, noise: IntArray | None, note: bytes = b"") -> None:
+        """Send the numbers, so that it computes. Only here is a wrong number the caller's error."""
         self._job.check(self._index, values, noise)
         arrays = [values] if noise is None else [values, noise]
-        start = {"addresses": [list(address) for address in addresses], "deadline": self.deadline}
-        self.child.write(json.dumps(start).encode() + b"\n", *(array.astype("<i8").tobytes() for array in arrays))
+        line = NUMBERS + note.hex().encode() + b"\n"
+        self.child.write(line, *(array.astype("<i8").tobytes() for array in arrays))
 
-    def opening(self) -> None:
+    def opening(self) -> Notes:
         """Wait until all parties are ready; no share of the result has left ours before `say("open")`."""
-        self._report(self._left_s)
+        return self._notes()
+
+    def _notes(self) -> Notes:
+        return {int(peer): bytes.fromhex(note) for peer, note in self._report(self._left_s)["notes"].items()}
 
     def say(self, *words: str) -> None:
         """`open`: it may open the result, once. `done`: it may tell the others that we have it."""
@@ -93,6 +113,9 @@ class WorkerProcess:
             raise DeadlineError("the deadline passed while waiting for our own computation: allow more time")
         if not report:
             raise MpycError(_ENDED)
+        if "difference" in report:
+            self._on_difference(report["difference"])
+            return self._report(timeout_s)
         if "culprit" in report:
             raise MpycError(report["error"], report["culprit"])
         if "error" in report:
@@ -105,31 +128,36 @@ def run_in_process(
     index: int,
     identity: Ed25519PrivateKey,
     addresses: Sequence[Address],
-    give: Callable[[], tuple[IntArray, IntArray | None]],
     deadline: float,
     *,
-    on_opening: Callable[[], None],
+    on_connected: Callable[[Notes], Numbers],
+    on_opening: Callable[[Notes], None],
     on_result: Callable[[IntArray | None, int], None],
     bind: Address | None = None,
+    parts: bytes = b"",
+    notes: Notes | None = None,
+    on_difference: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Run one party's side of a session in its own process; see `session.run_party`.
 
-    The process listens only on the party's address, or on `bind`, such as behind a router. `give` is asked for values
-    and noise when the process is ready, so errors in key, addresses or port show before. `on_opening` must store
-    durably, before it returns, that this session's result is opened; `on_result` the result (None: a receipt).
+    The process listens only on the party's address, or on `bind`, such as behind a router. `on_connected` is asked for
+    values and noise when all parties are connected, so errors in key, addresses or study show before, and a party that
+    never comes; `on_difference` hears what a party with another study has different. `on_opening` must store durably,
+    before it returns, that this session's result is opened; `on_result` the result (None: a receipt).
     """
     job.digest()  # refuses parameters that do not travel
     check_identity(job.terms, index, identity)
     check_addresses(addresses, job.terms.count)
-    worker = WorkerProcess()
+    worker = WorkerProcess(on_difference=on_difference)
     try:
         worker.give(job, index, identity, bind=bind or addresses[index], deadline=deadline)
         worker.port()
         if deadline <= now_s():
             raise DeadlineError("the deadline passed before our own process had started: allow more time")
-        worker.go(*give(), addresses)
-        worker.opening()
-        on_opening()
+        worker.go(addresses, parts=parts, notes=notes)
+        numbers = on_connected(worker.connected())
+        worker.put_in(numbers.values, numbers.noise, numbers.note)
+        on_opening(worker.opening())
         worker.say("open")
         on_result(*worker.outcome())
         worker.say("done")

@@ -11,6 +11,7 @@ from tpmdp._util.clock import now_s
 from tpmdp.engines.relay.mailbox import PAUSE_S, Mailbox, RelayChangedError
 from tpmdp.errors import DeadlineError, shown
 from tpmdp.protocol.messages import Kind, MessageError, decode
+from tpmdp.protocol.parts import compare_text
 from tpmdp.protocol.party import PartySession, TooEarlyError
 
 _ALL_WAIT_S: Final = 2.0
@@ -158,7 +159,7 @@ def _late(party: PartySession) -> str:
     listed = shown(", ".join(names), 400)
     differ = party.difference_texts()
     if differ:
-        return f"the deadline passed; {'; '.join(differ)}: compare the study files, mend one and join again"
+        return compare_text(differ)
     if party.step in ("agree", "keys") and len(names) == party.terms.count - 1:
         listed += " (a study with another name, session or key is another session: compare them, too)"
     return f"the deadline passed with no {what} from {listed}: join again with a later deadline to resume the session"

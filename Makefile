@@ -14,10 +14,11 @@ CENSUS_FILE := $(wildcard $(CENSUS))
 SAY_CENSUS = @echo "people: $(if $(CENSUS_FILE),$(CENSUS_FILE),synthetic, as there is no census file $(CENSUS))"
 
 # Further suites, for `test-all`. A suite NAME has two targets: `install-NAME` and `suite-NAME`.
-SUITES :=
+SUITES := simulation
 
 .DEFAULT_GOAL := help
 .PHONY: help run plan income digits figures check test test-under-load test-all lint soak bench bench-flower docs clean
+.PHONY: install-simulation suite-simulation
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):.*  ## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "make %-16s %s\n", $$1, $$2 }'
@@ -57,13 +58,16 @@ test: lint  ## lint, types and all tests that one environment from the package i
 test-under-load: $(VENV)/.test  ## `make test` beside four busy processes
 	$(BIN)/python tests/under_load.py $(MAKE) test
 
-test-all:  ## the further suites, which need a browser, a Java runtime or a second environment
-	@if [ -z "$(SUITES)" ]; then \
-		echo "test-all: no suite needs a browser, a Java runtime or a second environment yet"; fi
+test-all:  ## the further suites: longer ones, and those that need more than one environment
 	@failed=; for suite in $(SUITES); do \
 		if $(MAKE) install-$$suite; then $(MAKE) suite-$$suite || failed="$$failed $$suite"; \
 		else echo "test-all: $$suite did not run, because install-$$suite failed"; fi; \
 	done; if [ -n "$$failed" ]; then echo "test-all: failed:$$failed"; exit 1; fi
+
+install-simulation: $(VENV)/.test
+
+suite-simulation:
+	$(BIN)/python -m tests.simulation --schedules 2000
 
 lint: $(VENV)/.test  ## ruff and mypy
 	$(BIN)/ruff check .

@@ -218,7 +218,9 @@ def test_a_query_of_ones_own_runs_among_processes_and_not_without_its_file(wages
     assert "--queries" in tpmdp(*words, "--state", wages / "own", code=2)
     other = wages / "other.py"
     other.write_text(OWN.read_text() + "\n# not the same code\n")
-    assert "was begun with another plan or query" in tpmdp(*words, "--queries", other, "--state", wages / "own", code=2)
+    assert "was charged with another plan or query" in tpmdp(
+        *words, "--queries", other, "--state", wages / "own", code=2
+    )
 
 
 @pytest.mark.parametrize("census", [False, True])

@@ -184,7 +184,7 @@ def test_parties_with_different_plans_tell_each_other_what_differs_and_go_no_fur
     assert not any(party.done for party in parties)
     assert asked == []  # nobody was charged
     for index in range(3):
-        assert parties[index].difference_texts() == ['party 4 has another epsilon of party 1, another query "stay"']
+        assert parties[index].difference_texts() == ['party 4 has another query "stay", another epsilon of party 1']
         assert parties[index].waiting_for() == [3]
     assert len(parties[3].differences) == 3
     assert {decode(data).kind for _, data in sent} == {Kind.AGREE, Kind.KEYS, Kind.PARTS}

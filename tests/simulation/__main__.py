@@ -1,4 +1,4 @@
-"""Play schedules: `python -m tests.simulation [--minutes M | --schedules N] [--seed S]`; shrinks and prints a failure."""
+"""Play schedules: `python -m tests.simulation [--minutes M] [--schedules N] [--seed S]`; shrinks a failure."""
 
 from __future__ import annotations
 

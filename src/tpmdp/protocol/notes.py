@@ -42,7 +42,7 @@ class HeadNotes(Protocol):
 def notes_for(notes: HeadNotes, roster: Sequence[bytes], parties: Iterable[int]) -> bytes:
     """What these parties are sent: a note of our ledger as it is now, and their own that we keep."""
     theirs = {party: notes.of_other(roster[party]) for party in parties}
-    return encode_notes(notes.own(), {party: kept for party, kept in theirs.items() if kept})
+    return encode_notes(notes.own(), {party: stored for party, stored in theirs.items() if stored})
 
 
 def take_notes(notes: HeadNotes, index: int, public_key: bytes, *, body: bytes) -> None:

@@ -11,7 +11,6 @@ import json
 from collections.abc import Mapping
 from typing import Final
 
-from tpmdp._util.canonical import canonical_json
 from tpmdp.errors import shown
 from tpmdp.protocol.messages import MessageError
 
@@ -29,7 +28,8 @@ def encode_parts(parts: Parts) -> bytes:
     >>> encode_parts({"threshold": "2"})
     b'{"threshold":"4967ca7dc487bfd3"}'
     """
-    return canonical_json({name: _hash(name, text) for name, text in parts.items()}).encode() if parts else b""
+    hashes = {name: _hash(name, text) for name, text in parts.items()}  # in the order of the study
+    return json.dumps(hashes, separators=(",", ":")).encode() if parts else b""
 
 
 def _hash(name: str, text: str) -> str:

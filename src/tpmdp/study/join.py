@@ -119,14 +119,26 @@ def take_part(
     joined: _Joined
     if isinstance(computation, SharedFunction):
         joined = _SharesJoined(
-            contribution, identity, ledger, on_difference, query=computation.query, listen=listen, on_step=on_step
+            contribution,
+            identity,
+            ledger,
+            on_difference=on_difference,
+            query=computation.query,
+            listen=listen,
+            on_step=on_step,
         )
     elif relay is None:
         raise InputError("relay", "(none)", "is missing for a study of sums", "give the address of the relay")
     else:
         address = _Relay(relay, certificate_authority)
         joined = _RelayJoined(
-            contribution, identity, ledger, on_difference, relay=address, watch=watch, on_trouble=on_trouble
+            contribution,
+            identity,
+            ledger,
+            on_difference=on_difference,
+            relay=address,
+            watch=watch,
+            on_trouble=on_trouble,
         )
     if joined.is_settled:
         return joined.repeat()

@@ -109,8 +109,11 @@ async def _guided(
         write_report(out, {"sent": sent, "result": numbers is not None}, data)
         await words[b"done\n"].wait()
 
+    def difference(text: str) -> None:
+        write_report(out, {"difference": text})
+
     threading.Thread(target=listen_to_parent, name="listen-to-parent", daemon=True).start()
-    await party(Starter(lambda text: write_report(out, {"difference": text}), connected, opening, result))
+    await party(Starter(difference=difference, connected=connected, opening=opening, result=result))
 
 
 def _plain(notes: Notes) -> dict[int, str]:

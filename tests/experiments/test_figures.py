@@ -193,7 +193,7 @@ def test_a_figure_is_valid_small_repeatable_and_has_no_texts_on_one_another(
 def test_other_formats(suffix: str, start: bytes, tmp_path: Path) -> None:
     paths = [tmp_path / f"{name}{suffix}" for name in "ab"]
     for path in paths:
-        draw_efficiency(COSTS, path)
+        draw_adversary(ADVERSARY, path)
     assert paths[0].read_bytes().startswith(start)
     assert paths[0].read_bytes() == paths[1].read_bytes()
 

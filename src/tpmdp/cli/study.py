@@ -122,8 +122,8 @@ def join(
     contribution = None if path.exists() else read_contribution()  # bad data make no new ledger
     with open_or_create_ledger(path, study, name, identity=identity) as ledger:
         if contribution is not None:
-            limit = ledger.spent(study.unit)
-            text = f"made a new ledger {path}: at most epsilon {limit.limit_epsilon:g} at delta {limit.limit_delta:g}"
+            epsilon, delta = ledger.limit(study.unit)
+            text = f"made a new ledger {path}: at most epsilon {epsilon:g} at delta {delta:g}"
             click.echo(f"tpmdp: {text}", err=True)
         else:
             account = SessionAccount(study, offered, name, identity=identity, ledger=ledger)

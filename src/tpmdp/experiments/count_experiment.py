@@ -14,7 +14,7 @@ from tpmdp.mechanisms.registry import MECHANISMS
 DENSITY: Final = 0.15
 NAMES: Final = ("G", "TMDP", "non-thre", "MIN", "Sample", "PLDP", "W")
 """In this order they draw from one generator: W, which is new, comes last."""
-REPETITIONS, QUICK_REPETITIONS = 400, 40
+REPETITIONS, QUICK_REPETITIONS = 400, 20
 _BLOCK: Final = 100
 PANELS: Final[dict[str, tuple[float, ...]]] = {
     "density": (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),

@@ -125,8 +125,8 @@ class ClientSettings:
             raise FileError(self.ledger, f"is the ledger of {ledger.party}", f"use that of {self.name}")
         if ledger.unit != "party":
             raise FileError(self.ledger, "counts by record", "make one with tpmdp ledger create --unit party")
-        limit = ledger.spent("party")
-        if limit.limit_epsilon > self.party.epsilon or limit.limit_delta > self.party.delta:
+        epsilon, delta = ledger.limit("party")
+        if epsilon > self.party.epsilon or delta > self.party.delta:
             budget = f"({self.party.epsilon:g}, {self.party.delta:g})"
             problem = f"has a limit above the budget of {self.name}'s settings {budget}"
             remedy = "lower it with tpmdp ledger limit, or use a ledger for this training only"
@@ -135,7 +135,7 @@ class ClientSettings:
     def is_ready(self, ledger: Ledger) -> bool:
         """Whether the ledger has room for one more round."""
         if math.isinf(self.round_mu):
-            return math.isinf(ledger.spent("party").limit_epsilon)
+            return math.isinf(ledger.limit("party")[0])
         try:
             key = SessionKey(os.urandom(32), os.urandom(32))
             charge = Charge(self.round_mu * _LESS, 0.0, 0.0, delta=0.0)

@@ -99,6 +99,13 @@ class Account(LedgerFile):
         with self._guard():
             return self._spent(self._balance(counted), counted)
 
+    def limit(self, unit: str) -> tuple[float, float]:
+        """The most that may be spent in this unit, epsilon and delta; epsilon is infinite where there is no limit."""
+        check_unit(unit)
+        with self._guard():
+            balance = self._own_balance(unit)
+            return balance.limit_epsilon, balance.limit_delta
+
     def _spent(self, balance: Totals, unit: str) -> Spent:
         counted = [] if unit == "record" else [unit]  # a charge by party costs each record, too
         names = [*counted, ""] if unit == self.unit else counted

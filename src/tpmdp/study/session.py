@@ -82,7 +82,7 @@ def draw_vector(contribution: Contribution) -> Mask:
 def check_room(study: Study, terms: Terms, index: int, ledger: Ledger) -> None:
     """Refuse what the party's ledger would refuse, before anybody sends a message."""
     charge = charge_of(terms, index)
-    if charge.mu == np.inf and ledger.spent(study.unit).limit_epsilon != np.inf:
+    if charge.mu == np.inf and ledger.limit(study.unit)[0] != np.inf:
         rule = f"lets receivers learn the exact answer, which no finite limit of {terms.spec.name(index)} allows"
         remedy = "set it to 1 or more and give budgets, or a ledger without limit"
         raise InputError("threshold", terms.spec.threshold, rule, remedy)

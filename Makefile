@@ -14,7 +14,7 @@ CENSUS_FILE := $(wildcard $(CENSUS))
 SAY_CENSUS = @echo "people: $(if $(CENSUS_FILE),$(CENSUS_FILE),synthetic, as there is no census file $(CENSUS))"
 
 # Further suites, for `test-all`. A suite NAME has two targets: `install-NAME` and `suite-NAME`.
-SUITES := simulation
+SUITES := long simulation
 
 .DEFAULT_GOAL := help
 .PHONY: help run plan income digits figures check test test-under-load test-all lint soak bench bench-flower docs clean
@@ -50,10 +50,10 @@ figures: $(VENV)/.test  ## reproduce every figure of the paper and rewrite docs/
 	$(BIN)/tpmdp experiment all --out $(OUT)/experiments --report docs/reference/reproduction.md $(addprefix --data ,$(CENSUS_FILE))
 
 check: lint  ## lint, types and the quick tests that start no process
-	$(PYTEST) --ignore=tests/flower -m "not process and not flower and not browser and not slow"
+	$(PYTEST) --ignore=tests/flower -m "not process and not flower and not browser and not slow and not long"
 
-test: lint  ## lint, types and all tests that one environment from the package index can run
-	$(PYTEST)
+test: lint  ## lint, types and all tests but those marked long
+	$(PYTEST) -m "not long"
 
 test-under-load: $(VENV)/.test  ## `make test` beside four busy processes
 	$(BIN)/python tests/under_load.py $(MAKE) test
@@ -64,7 +64,10 @@ test-all:  ## the further suites: longer ones, and those that need more than one
 		else echo "test-all: $$suite did not run, because install-$$suite failed"; fi; \
 	done; if [ -n "$$failed" ]; then echo "test-all: failed:$$failed"; exit 1; fi
 
-install-simulation: $(VENV)/.test
+install-long install-simulation: $(VENV)/.test
+
+suite-long:
+	$(PYTEST) -m long
 
 suite-simulation:
 	$(BIN)/python -m tests.simulation --schedules 1000 --seed 1000 & other=$$!; \

@@ -8,6 +8,9 @@ OUT := out
 MINUTES ?= 10
 SEED ?= 0
 
+# Some containers set this: every process would then compile the sources again.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Census data are optional: without this file `income`, `figures` and `bench` use a synthetic population.
 CENSUS ?= ../shared/data/acs2024_pums_adults.parquet
 CENSUS_FILE := $(wildcard $(CENSUS))
@@ -18,7 +21,7 @@ SUITES := long simulation
 
 .DEFAULT_GOAL := help
 .PHONY: help run plan income digits figures check test test-under-load test-all lint soak bench bench-flower docs clean
-.PHONY: install-simulation suite-simulation
+.PHONY: install-long suite-long install-simulation suite-simulation
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):.*  ## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "make %-16s %s\n", $$1, $$2 }'
@@ -95,6 +98,7 @@ docs: $(VENV)/.test  ## build the documentation site, with generated references;
 
 clean:  ## remove the environment, caches and results
 	rm -rf $(VENV) $(OUT) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find src tests benchmarks examples tools -name __pycache__ -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "tpmdp needs Python 3.11 or newer: set PYTHON=python3.11")'

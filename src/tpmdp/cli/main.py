@@ -23,7 +23,8 @@ from tpmdp.cli.ledger import ledger
 from tpmdp.cli.plan import plan, verify
 from tpmdp.cli.query import check_query, query
 from tpmdp.cli.relay import relay
-from tpmdp.cli.study import fingerprint, join, keygen, run, terms
+from tpmdp.cli.start import accept, init, invite, key, keygen
+from tpmdp.cli.study import fingerprint, join, run, terms
 from tpmdp.errors import CertificateError, DeadlineError, TpmdpError, shown
 
 
@@ -39,9 +40,13 @@ def cli() -> None:
 
 
 for _command in (
+    init,
+    invite,
+    accept,
+    keygen,
+    key,
     plan,
     verify,
-    keygen,
     run,
     join,
     terms,

@@ -1,4 +1,4 @@
-"""`tpmdp keygen`, `terms`, `fingerprint`, `join` and `run`: identities and studies on the command line."""
+"""`tpmdp terms`, `fingerprint`, `join` and `run`: studies on the command line."""
 
 from __future__ import annotations
 
@@ -23,29 +23,8 @@ if TYPE_CHECKING:
     from tpmdp.study.release import PartyRelease
 
 _FILE: Final = click.Path(path_type=Path, readable=False)  # our own reader words the errors
-_SUFFIX: Final = ".key"
 _TERMS_MAX: Final = 64 << 20
 _JOIN_FLAGS: Final = {"party": "--as", "relay": "--relay", "listen": "--listen", "ledger": "--ledger", "data": "--data"}
-
-
-@click.command()
-@click.argument("name")
-@click.option("--out", type=_FILE, help="Where to write the key file. Default: NAME.key.")
-def keygen(name: str, out: Path | None) -> None:
-    """Make a key for the party NAME, and print the line for the study file.
-
-    The key file is secret and only you can read it. Give the printed line to the author of the study.
-    """
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-    from tpmdp.study.identity import check_name, public_text, write_key
-
-    checked = check_name("NAME", name)
-    path = out if out is not None else Path(checked + _SUFFIX)
-    identity = Ed25519PrivateKey.generate()
-    write_key(path, identity)
-    click.echo(f"wrote {path}; keep it secret. For the study file:", err=True)
-    click.echo(f'public_key = "{public_text(identity)}"')
 
 
 @click.command()
@@ -102,7 +81,7 @@ def join(
     from tpmdp.study.peers import author_notice, check_peers, find_peers, has_no_session
     from tpmdp.study.session import SessionAccount, open_or_create_ledger
 
-    study = _read_study(study_file, session, deadline, queries_file=queries_file)
+    study = read_study(study_file, session, deadline, queries_file=queries_file)
     study.index(name)  # refuses a party that is not in the study
     identity = read_key(key_file)
     relay = None if url is None else check_url(url, plain_http)
@@ -183,7 +162,7 @@ def terms(study_file: Path, session: int | None, out: Path, queries_file: Path |
     """
     from tpmdp._util.files import replacing
 
-    text = _read_study(study_file, session, None, queries_file=queries_file).terms().canonical()
+    text = read_study(study_file, session, None, queries_file=queries_file).terms().canonical()
     with replacing(out) as temporary:
         temporary.write_text(text, encoding="utf-8")
     click.echo(f"wrote {out}")
@@ -207,7 +186,7 @@ def fingerprint(
     from tpmdp.study.identity import public_key_text
     from tpmdp.study.peers import peer_line
 
-    study = _read_study(study_file, session, None, queries_file=queries_file)
+    study = read_study(study_file, session, None, queries_file=queries_file)
     if terms_file is None:
         signed = study.terms()
     else:
@@ -239,7 +218,8 @@ def read_terms(path: Path) -> Terms:
         ) from None
 
 
-def _read_study(path: Path, session: int | None, deadline: str | None, queries_file: Path | None) -> Study:
+def read_study(path: Path, session: int | None, deadline: str | None, queries_file: Path | None) -> Study:
+    """The study in a file, with what options change."""
     from tpmdp.queries.custom import load_queries
     from tpmdp.study.file import parse_deadline
     from tpmdp.study.model import Study
@@ -287,10 +267,16 @@ def _watch(as_json: bool) -> Callable[..., None]:
 @click.command()
 @click.argument("study_file", metavar="STUDY", type=_FILE)
 @click.option(
-    "--data", "data_folder", type=_FILE, help="Folder with NAME.csv, .parquet or .toml. Default: the study's."
+    "--data",
+    "data_folder",
+    type=_FILE,
+    help="Folder with NAME.csv, .parquet or .toml. Default: trial beside the study, or the study's.",
 )
 @click.option(
-    "--state", "state_folder", type=_FILE, help="Folder for keys, ledgers and the relay. Default: tpmdp-state."
+    "--state",
+    "state_folder",
+    type=_FILE,
+    help="Folder for keys, ledgers and the relay. Default: trial beside the study, or tpmdp-state.",
 )
 @click.option("--session", type=int, help="Number of the session. Default: what the study says.")
 @click.option("--deadline", help="Stop waiting then. Default: what the study says.")
@@ -312,17 +298,22 @@ def run(
     Missing keys are created. Ledgers and keys stay in the state folder. The same session again costs nothing and
     gives the same answer; --session 2 is a new one.
     """
+    from tpmdp._util.party_files import TRIAL
     from tpmdp.study.local_run import run_study
 
-    study = _read_study(study_file, session, deadline, queries_file=queries_file)
+    study = read_study(study_file, session, deadline, queries_file=queries_file)
     if plot is not None:
         from tpmdp._util.files import check_output
 
         if plot.suffix.lower() not in (".png", ".svg"):
             raise InputError("--plot", str(plot), "must end in .png or .svg", "rename the picture")
         check_output(plot)
-    folder = data_folder if data_folder is not None else study_file.parent
-    state = state_folder if state_folder is not None else Path("tpmdp-state")
+    trial = study_file.parent / TRIAL  # from tpmdp init
+    beside, at_hand = (trial, trial) if trial.is_dir() else (study_file.parent, Path("tpmdp-state"))
+    folder = data_folder if data_folder is not None else beside
+    state = state_folder if state_folder is not None else at_hand
+    if state == trial:
+        study = study.without_keys()  # a trial has keys of its own
 
     def notice(text: str) -> None:
         click.echo(f"tpmdp: {text}", err=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from tpmdp._util.files import readable
+from tpmdp._util.party_files import party_file
 from tpmdp.data.columns import SIZE_MAX, Wanted, join_tables
 from tpmdp.data.table import Column
 from tpmdp.errors import FileError, shown
@@ -96,16 +97,18 @@ class Source:
 
 
 def find_source(folder: Path, name: str) -> Path:
-    """The file of a party's records in a folder: NAME.csv, NAME.parquet or NAME.toml.
+    """The file of a party's records in a folder: NAME.csv, NAME.parquet or NAME.toml; see `party_file`.
 
     >>> find_source(Path("no-such-folder"), "bank")
     Traceback (most recent call last):
         ...
     tpmdp.errors.FileError: no-such-folder/bank.csv does not exist: put the records there, or name another folder
     """
-    files = [folder / (name + suffix) for suffix in SUFFIXES if (folder / (name + suffix)).is_file()]
+    files = [file for suffix in SUFFIXES if (file := party_file(folder, name, suffix)).is_file()]
     if not files:
-        raise FileError(folder / f"{name}.csv", "does not exist", "put the records there, or name another folder")
+        raise FileError(
+            party_file(folder, name, ".csv"), "does not exist", "put the records there, or name another folder"
+        )
     if len(files) > 1:
         raise FileError(files[0], f"is there, and so is {shown(files[1].name)}", "keep one of them")
     return files[0]

@@ -6,7 +6,6 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from datetime import datetime
 from typing import Any, Final
 
@@ -220,7 +219,7 @@ def parse_deadline(text: str) -> float | datetime:
 # Writing --------------------------------------------------------------------------------------------------------------
 
 
-def to_toml(top: Mapping[str, Any], parties: Sequence[Party], queries: Sequence[Mapping[str, Any]]) -> str:
+def to_toml(top: Mapping[str, Any], parties: Sequence[Mapping[str, Any]], queries: Sequence[Mapping[str, Any]]) -> str:
     """The text of a study file.
 
     >>> print(to_toml({"name": "demo"}, [], [{"name": "old", "by": {"sex": (0.0, 1.0)}}]))
@@ -233,9 +232,8 @@ def to_toml(top: Mapping[str, Any], parties: Sequence[Party], queries: Sequence[
     """
     lines = [f"{key} = {_toml(value)}" for key, value in top.items()]
     for party in parties:
-        keys = {field.name: getattr(party, field.name) for field in fields(party)}
         lines += ["", "[[parties]]"]
-        lines += [f"{key} = {_toml(value)}" for key, value in keys.items() if value is not None]
+        lines += [f"{key} = {_toml(value)}" for key, value in party.items() if value is not None]
     for query in queries:
         lines += ["", "[[queries]]", *(f"{key} = {_toml(value)}" for key, value in query.items())]
     return "\n".join(lines) + "\n"

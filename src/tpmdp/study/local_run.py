@@ -23,6 +23,7 @@ from typing import Any, Final
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tpmdp._util.files import replacing
+from tpmdp._util.party_files import party_file
 from tpmdp._util.process import ChildProcess, Report, end_all
 from tpmdp.data.source import find_source, read_table
 from tpmdp.engines.relay.engine import relay_process
@@ -130,12 +131,12 @@ def _check_all(study: Study, files: dict[str, Path], state: Path, notice: Callab
         for query in contribute(study, terms, member.name, table=table).uncounted:
             text = "check the spelling of categories and conditions"
             notice(f"none of the records of {member.name} counts for {query}: {text}")
-        path = state / f"{member.name}.ledger"
+        path = party_file(state, member.name, ".ledger")
         if path.exists():
-            identity = read_key(state / f"{member.name}.key")
+            identity = read_key(party_file(state, member.name, ".key"))
             with open_or_create_ledger(path, study, member.name, identity=identity) as ledger:
                 check_room(study, terms, index, ledger=ledger)
-    new = [member.name for member in study.parties if not (state / f"{member.name}.ledger").exists()]
+    new = [member.name for member in study.parties if not party_file(state, member.name, ".ledger").exists()]
     if new:
         notice(f"{state} has no ledger of {shown(', '.join(new), 300)}: new ones are made, with a new budget each")
 
@@ -174,7 +175,7 @@ def _with_keys(study: Study, state: Path) -> Study:
     """The study with the keys in the state folder; missing keys are created."""
     keys = {}
     for member in study.parties:
-        path = state / f"{member.name}.key"
+        path = party_file(state, member.name, ".key")
         if not path.exists():
             if member.public_key is not None:
                 remedy = f"put its key file at {path}, or leave public_key out to have one created"
@@ -189,9 +190,9 @@ def _with_keys(study: Study, state: Path) -> Study:
 
 
 def _join_command(study_file: Path, name: str, state: Path, data: Path | None, url: str) -> list[str]:
-    command = ["join", str(study_file), "--as", name, "--key", str(state / f"{name}.key"), "--json"]
+    command = ["join", str(study_file), "--as", name, "--key", str(party_file(state, name, ".key")), "--json"]
     command += ["--relay", url] if url else []
-    command += ["--ledger", str(state / f"{name}.ledger")]
+    command += ["--ledger", str(party_file(state, name, ".ledger"))]
     return command + (["--data", str(data)] if data is not None else [])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -121,6 +121,10 @@ class Study:
         """The same study with these public keys."""
         return replace(self, parties=tuple(replace(party, public_key=keys[party.name]) for party in self.parties))
 
+    def without_keys(self) -> Study:
+        """The same study before the parties had keys, for a trial."""
+        return replace(self, parties=tuple(replace(party, public_key=None) for party in self.parties))
+
     def with_session(self, session: int) -> Study:
         """The same study as another session, which is charged anew.
 
@@ -152,7 +156,8 @@ class Study:
             **({} if self.spread == 1.0 else {"spread": self.spread}),
             **({"tolerate": self.tolerate, "patience": f"{math.ceil(self.patience)}s"} if self.tolerate else {}),
         }
-        return to_toml(top, self.parties, [query.settings() for query in self.queries])
+        parties = [{field.name: getattr(party, field.name) for field in fields(party)} for party in self.parties]
+        return to_toml(top, parties, [query.settings() for query in self.queries])
 
     def index(self, name: str) -> int:
         """The position of a party."""
@@ -262,7 +267,7 @@ class Study:
         """The public keys of all parties."""
         for party in self.parties:
             if party.public_key is None:
-                remedy = f"run tpmdp keygen {party.name} and paste the line it prints"
+                remedy = f"run tpmdp keygen {party.name}, and tpmdp accept with the line it prints"
                 raise InputError(f"public_key of {party.name}", "(none)", "is missing", remedy)
         return tuple(party.public_key for party in self.parties if party.public_key is not None)
 

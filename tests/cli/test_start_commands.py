@@ -7,7 +7,6 @@ import pty
 import signal
 import stat
 import tomllib
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -175,9 +174,9 @@ def test_ctrl_c_at_a_prompt_leaves_nothing(tmp_path: Path, at: int) -> None:
 
 
 @pytest.fixture
-def keys(tmp_path: Path) -> Iterator[dict[str, str]]:
+def keys(tmp_path: Path) -> dict[str, str]:
     """The line that each party sends to the author of the study."""
-    yield {
+    return {
         name: tpmdp("keygen", name, "--out", f"{name}.key", folder=tmp_path).stdout.strip()
         for name in ("north", "south", "west")
     }

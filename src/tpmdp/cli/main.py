@@ -23,12 +23,13 @@ from tpmdp.cli.ledger import ledger
 from tpmdp.cli.plan import plan, verify
 from tpmdp.cli.query import check_query, query
 from tpmdp.cli.relay import relay
+from tpmdp.cli.sections import Sections
 from tpmdp.cli.start import accept, init, invite, key, keygen
 from tpmdp.cli.study import fingerprint, join, run, terms
 from tpmdp.errors import CertificateError, DeadlineError, TpmdpError, shown
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(cls=Sections, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, message="tpmdp %(version)s")
 def cli() -> None:
     """Threshold Personalized Multi-party Differential Privacy.
@@ -39,26 +40,14 @@ def cli() -> None:
     """
 
 
-for _command in (
-    init,
-    invite,
-    accept,
-    keygen,
-    key,
-    plan,
-    verify,
-    run,
-    join,
-    terms,
-    fingerprint,
-    query,
-    check_query,
-    experiment,
-    relay,
-    ledger,
-    flower,
-):
-    cli.add_command(_command)
+cli.add_sections(
+    {
+        "Start a study": (init, invite, accept, keygen, key),
+        "Look before you pay": (query, plan, verify, fingerprint, terms, check_query),
+        "Take part": (run, join, relay, ledger),
+        "Learn and compare": (flower, experiment),
+    }
+)
 
 
 def main(arguments: list[str] | None = None) -> None:

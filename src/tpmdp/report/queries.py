@@ -45,7 +45,7 @@ def print_kinds(kinds: Kinds, console: Console) -> None:
     table = new_table("Kinds of queries", "kind", "what it tells", "keys")
     for name, kind in kinds.items():
         table.add_row(name, escape(about(kind)), escape(keys_text(kind)))
-    table.caption = "[key]: may be left out. where: a condition; by: groups. More: tpmdp query explain KIND."
+    table.caption = escape("[key]: may be left out. where: a condition; by: groups. More: tpmdp query explain KIND.")
     console.print(table)
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tpmdp.study.release import PartyRelease
 
 _MEDIUM, _WIDE = 72, 92  # columns from which more is shown
+_USEFUL = 1e-3  # of the budget that the party offered
 
 
 def uncounted_text(contribution: Contribution) -> list[str]:
@@ -102,13 +103,20 @@ def party_table(study: Study, releases: Sequence[PartyRelease], width: int = 140
             "charged\nepsilon": rounded_up(release.epsilon),
             "at\ndelta": number(release.delta),
             "spent\nin all": "-" if release.spent is None else rounded_up(release.spent),
-            "left for\none more": "-" if release.left is None else rounded_down(release.left),
+            "left for\none more": _left(release.left, study.parties[index].epsilon),
             "bytes\nsent": f"{release.bytes_sent:,}",
         }
         got = "receipt" if release.answers is None else "answer"
         table.add_row(escape(release.party), got, *(cells[heading] for heading in headings))
     table.caption = "charged: the real cost against the worst coalition. left: for one more release, by the ledger."
     return table
+
+
+def _left(left: float | None, offered: float) -> str:
+    """What is left for one more release; what no release could use is none."""
+    if left is None:
+        return "-"
+    return "none" if left < _USEFUL * offered < math.inf else rounded_down(left)
 
 
 def print_releases(study: Study, releases: Sequence[PartyRelease], console: Console) -> None:

@@ -49,7 +49,7 @@ figures: $(VENV)/.test  ## reproduce every figure of the paper and rewrite docs/
 	$(SAY_CENSUS)
 	$(BIN)/tpmdp experiment all --out $(OUT)/experiments --report docs/reference/reproduction.md $(addprefix --data ,$(CENSUS_FILE))
 
-check: lint  ## lint, types and all tests that start no process
+check: lint  ## lint, types and the quick tests that start no process
 	$(PYTEST) --ignore=tests/flower -m "not process and not flower and not browser and not slow"
 
 test: lint  ## lint, types and all tests that one environment from the package index can run

@@ -100,6 +100,7 @@ def violations(source: Path = SOURCE) -> Iterator[str]:
                     yield f"{module} imports {target}: {words}"
 
 
+@pytest.mark.slow
 def test_imports_go_one_way() -> None:
     assert list(violations()) == []
 
@@ -127,6 +128,7 @@ def test_a_planted_import_is_caught(tmp_path: Path, module: str, line: str, comp
     assert complaint in "\n".join(violations(tmp_path))
 
 
+@pytest.mark.slow
 def test_no_module_is_part_of_a_circle() -> None:
     graph = {
         module_name(path): imports(path) - {module_name(path)}

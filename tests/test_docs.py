@@ -150,6 +150,7 @@ def test_every_test_named_in_the_theory_exists() -> None:
         assert list((ROOT / "tests").rglob(name)), name
 
 
+@pytest.mark.slow
 def test_every_function_named_in_the_table_of_statements_exists() -> None:
     """Every part of a dotted name is a package, module, class, function or constant of the package."""
     files = list((ROOT / "src" / "tpmdp").rglob("*.py"))

@@ -158,6 +158,7 @@ def test_without_duckdb_everything_still_works(tmp_path: Path, monkeypatch: pyte
     assert read_plain(path, BOTH) == {"age": [70.0, 41.0], "region": ["north", "south"]}
 
 
+@pytest.mark.slow
 def test_many_records_keep_their_order(tmp_path: Path) -> None:
     count = 300_000  # several blocks for several threads
     lines = [f'{i},"region, {i * i % 1009}",{"x" * 100}' for i in range(count)]
@@ -285,6 +286,7 @@ def test_both_readers_agree_on_written_files(
 
 @settings(deadline=None, max_examples=300)
 @given(st.lists(st.sampled_from([*TOKENS, '\n"', '",', '"\n']), max_size=30).map("".join), st.integers(1, 9))
+@pytest.mark.slow
 def test_blocks_make_no_difference(folder: Path, text: str, size: int) -> None:
     path = write(folder, text.encode())
     whole = measure(path)

@@ -94,6 +94,7 @@ def may_leave_out_more(world: World, lost: dict[int, Kind]) -> bool:
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 @pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.slow
 def test_those_that_are_left_get_their_sum_whoever_is_lost(shape: tuple[int, int, int], guarantee: Guarantee) -> None:
     for size in range(shape[2] + 1):
         for world, lost in cases(shape, guarantee, size, 2):
@@ -102,6 +103,7 @@ def test_those_that_are_left_get_their_sum_whoever_is_lost(shape: tuple[int, int
 
 
 @pytest.mark.parametrize("shape", [(4, 1, 1), (4, 1, 2)])
+@pytest.mark.slow
 def test_every_set_of_lost_parties_at_every_message_is_survived(shape: tuple[int, int, int]) -> None:
     for guarantee in GUARANTEES:
         for receivers in ([0], [1, 2]):
@@ -133,6 +135,7 @@ def test_left_out_for_want_of_a_pad_or_not_the_sum_is_that_of_the_group() -> Non
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 @pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.slow
 def test_more_lost_than_may_be_is_an_error_that_names_them_and_nobody_has_a_sum(
     shape: tuple[int, int, int], guarantee: Guarantee, monkeypatch: pytest.MonkeyPatch
 ) -> None:

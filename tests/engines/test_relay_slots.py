@@ -88,6 +88,7 @@ def sessions() -> list[tuple[int, Guarantee, int, str]]:
 
 
 @pytest.mark.parametrize(("count", "guarantee", "tolerate", "receivers"), sessions())
+@pytest.mark.slow
 def test_honest_parties_find_room_for_all_they_post(
     count: int, guarantee: Guarantee, tolerate: int, receivers: str, tmp_path: Path
 ) -> None:

@@ -167,6 +167,7 @@ def overlaps(figure: Figure) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("name", DRAWINGS)
+@pytest.mark.slow
 def test_a_figure_is_valid_small_repeatable_and_has_no_texts_on_one_another(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,6 +191,7 @@ def test_a_figure_is_valid_small_repeatable_and_has_no_texts_on_one_another(
 
 
 @pytest.mark.parametrize(("suffix", "start"), [(".pdf", b"%PDF"), (".png", b"\x89PNG")])
+@pytest.mark.slow
 def test_other_formats(suffix: str, start: bytes, tmp_path: Path) -> None:
     paths = [tmp_path / f"{name}{suffix}" for name in "ab"]
     for path in paths:
@@ -198,6 +200,7 @@ def test_other_formats(suffix: str, start: bytes, tmp_path: Path) -> None:
     assert paths[0].read_bytes() == paths[1].read_bytes()
 
 
+@pytest.mark.slow
 def test_panels_without_data_are_left_out_and_single_points_are_drawn(tmp_path: Path) -> None:
     drawn: list[Draw] = [
         lambda path: draw_count([], path),
@@ -227,6 +230,7 @@ def test_panels_without_data_are_left_out_and_single_points_are_drawn(tmp_path: 
     assert pyplot is None or pyplot.get_fignums() == []
 
 
+@pytest.mark.slow
 def test_a_failing_point_is_marked_by_its_reason(tmp_path: Path) -> None:
     pictures = []
     for outcome in ("missing", "memory", "time", "licence"):

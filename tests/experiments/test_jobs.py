@@ -94,6 +94,7 @@ def _all_rows(job: Job, parts: list[tuple[int, int]]) -> list[Row]:
         Job("weights", "regression", 40.0, 0, 4, 5),
     ],
 )
+@pytest.mark.slow
 def test_rows_do_not_depend_on_how_repetitions_are_divided(job: Job) -> None:
     together = _all_rows(job, [(0, 4)])
     assert _all_rows(job, [(0, 1), (1, 3)]) == together

@@ -156,6 +156,7 @@ def test_without_noise_cross_validation_is_that_of_least_squares() -> None:
         assert errors["non-pri"] == pytest.approx(np.sqrt(np.mean(residuals**2)), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_generous_budgets_come_close_to_no_noise_and_strict_ones_do_not() -> None:
     def mean(conservative: float, name: str) -> float:
         job = Job("regression", "conservative", conservative, 0, 2, 1, (("parties", 20_000),))

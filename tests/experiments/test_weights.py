@@ -162,6 +162,7 @@ def test_the_interval_of_a_ratio_covers_as_often_as_it_says() -> None:
     assert ratio_interval(np.array([-1.0, 0.5]), np.array([1.0, 1.0]))[1:] == (-np.inf, np.inf)
 
 
+@pytest.mark.slow
 def test_the_paper_default_beats_what_is_wanted_even_on_few_draws() -> None:
     rows = weights.run(Job("weights", "default", 1000.0, 0, 6, 1))
     square = {name: np.mean(column([r for r in rows if r["mechanism"] == name], "error") ** 2) for name in ("W", "G")}

@@ -69,6 +69,7 @@ def test_sigma_is_never_too_small_far_outside_the_promised_range() -> None:
         mpmath.mp.dps = 80
 
 
+@pytest.mark.slow
 def test_the_mills_ratio_is_as_accurate_as_the_proof_assumes() -> None:
     x = np.concatenate((np.linspace(-1.5, 12, 2500), np.geomspace(1e-12, 1e8, 500)))
     for point, value, bound in zip(x.tolist(), mills(x).tolist(), mills_error(x).tolist(), strict=True):
@@ -137,6 +138,7 @@ def test_delta_at_is_accurate_and_never_too_small() -> None:
             assert DIGITS(value) <= true * (1 + DIGITS(1e-12))
 
 
+@pytest.mark.slow
 def test_epsilon_at_is_accurate_and_never_too_small() -> None:
     epsilon, delta = random_budgets(800, seed=10)
     sigma = tpmdp.calibrate(epsilon, delta) * np.random.default_rng(12).uniform(0.8, 1.3, 800)

@@ -183,6 +183,7 @@ def unsynced(file: Path) -> Iterator[Ledger]:
 
 
 @pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.slow
 def test_no_order_of_steps_charges_twice_or_uses_what_was_cancelled(empty: Path, world: str) -> None:
     count, problems = explore(empty, WORLDS[world])
     assert problems == set()
@@ -311,6 +312,7 @@ FAULTS: dict[Callable[[pytest.MonkeyPatch], None], str] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+@pytest.mark.slow
 def test_a_weaker_rule_is_found(
     empty: Path, fault: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -323,6 +325,7 @@ def test_a_weaker_rule_is_found(
     pytest.fail(f"found only {problems}")
 
 
+@pytest.mark.slow
 def test_the_same_orders_with_a_crash_between_any_two_steps(empty: Path) -> None:
     """A process that dies and starts again takes its steps from the first: the same invariants hold."""
     for cut, other in product((1, 3), (0, 1)):

@@ -133,6 +133,7 @@ def exact_promise_holds(epsilon: float, charges: list[Charge], delta: float) -> 
     return bool(rest >= 0 and (mu == 0 or exact_delta(mu, rest) <= DIGITS(delta) * mpmath.exp(-tau)))
 
 
+@pytest.mark.slow
 def test_composition_is_never_below_the_oracle_and_tight(tmp_path: Path) -> None:
     chance = random.Random(7)
     for case in range(60):
@@ -232,6 +233,7 @@ def test_overspending_is_refused_and_says_what_is_left(path: Path, ledger: Ledge
 
 
 @pytest.mark.parametrize("closeness", [0.0, 1e-50, module.NEXT_CLOSENESS])
+@pytest.mark.slow
 def test_what_is_left_can_be_spent_and_nothing_after_it(tmp_path: Path, closeness: float) -> None:
     chance = random.Random(11)
     for case in range(12):
@@ -427,6 +429,7 @@ def test_processes_that_race_for_a_session_use_the_same_noise(path: Path, tmp_pa
         assert ledger.private_state(session(3))["seed"].hex() == results[0][3][1]
 
 
+@pytest.mark.slow
 def test_threads_may_share_a_ledger(path: Path) -> None:
     with Ledger.create(path, "north", 10.0, 1e-6) as ledger:
         threads = [
@@ -625,6 +628,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("column", [item.name for item in fields(Entry)])
 @pytest.mark.parametrize("number", [1, 2, 4, 6])
+@pytest.mark.slow
 def test_a_change_of_any_column_is_caught_and_its_entry_named(written: Path, column: str, number: int) -> None:
     change = CHANGES.get(column, f"{column} * 0.9999999999999 + 1e-320")
     tamper(written, f"UPDATE entries SET {column} = {change} WHERE number = {number}")  # noqa: S608
@@ -681,6 +685,7 @@ def rechain(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
         ({1, 2}, {"limit_epsilon": 0.3}, "entry 2 of .* makes epsilon 0.396858, over the limit 0.3 of its time"),
     ],
 )
+@pytest.mark.slow
 def test_a_forged_chain_must_still_add_up(written: Path, numbers: set[int], change: dict[str, Any], words: str) -> None:
     rechain(written, lambda row: row.update(change) if row["number"] in numbers else None)
     text = verdict(written)
@@ -741,6 +746,7 @@ def test_dropped_triggers_and_damaged_pages_are_caught(written: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("recursive", ["ON", "OFF"])
+@pytest.mark.slow
 def test_the_tables_refuse_changes(written: Path, statement: str, recursive: str) -> None:
     connection = sqlite3.connect(written, isolation_level=None)
     connection.execute(f"PRAGMA recursive_triggers={recursive}")
@@ -961,6 +967,7 @@ def test_commands(path: Path, tmp_path: Path) -> None:
     assert all("SECRET" not in text for text in (str(lines), str(rows), text))
 
 
+@pytest.mark.slow
 def test_show_cuts_a_long_ledger(path: Path) -> None:
     with Ledger.create(path, "north", INF, 1e-6) as ledger:
         for number in range(50):

@@ -73,6 +73,7 @@ def test_every_threshold_and_receiver_pattern_keeps_every_budget(mechanism: Shar
 
 @settings(max_examples=120, deadline=None)
 @given(specs())
+@pytest.mark.slow
 def test_drawn_studies_keep_every_budget(spec: Spec) -> None:
     for mechanism in SHARED:
         check(mechanism, Setting.of(spec))
@@ -80,6 +81,7 @@ def test_drawn_studies_keep_every_budget(spec: Spec) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(specs(least=2))
+@pytest.mark.slow
 def test_without_threshold_every_number_of_colluders_is_withstood(spec: Spec) -> None:
     variance = AnyCoalition().variance(Setting.of(spec))
     for threshold in range(spec.count):
@@ -91,6 +93,7 @@ def test_without_threshold_every_number_of_colluders_is_withstood(spec: Spec) ->
 
 @settings(max_examples=60, deadline=None)
 @given(specs(least=2))
+@pytest.mark.slow
 def test_one_budget_for_all_is_the_strictest_one(spec: Spec) -> None:
     """Everybody who can be attacked has the noise that any budget of any party asks for."""
     setting = Setting.of(spec)
@@ -111,6 +114,7 @@ def test_one_budget_for_all_is_enjoyed_by_all() -> None:
 
 @settings(max_examples=120, deadline=None)
 @given(specs())
+@pytest.mark.slow
 def test_a_curator_keeps_every_budget_whoever_colludes(spec: Spec) -> None:
     setting, curator = Setting.of(spec), TrustedCurator()
     honest = [DIGITS(curator.noise(setting))] * spec.count
@@ -131,6 +135,7 @@ def strictest_need(epsilon: float, delta: float, sensitivity: float) -> Any:
 
 @settings(max_examples=25, deadline=None)
 @given(specs())
+@pytest.mark.slow
 def test_a_curator_adds_what_the_strictest_needs_and_no_more(spec: Spec) -> None:
     rows = zip(spec.epsilon.tolist(), spec.delta.tolist(), spec.sensitivity.tolist(), strict=True)
     least = float(max(strictest_need(*row) for row in rows))
@@ -178,6 +183,7 @@ def test_each_plan_has_the_least_noise_for_what_it_promises(spec: Spec) -> None:
 @pytest.mark.filterwarnings("ignore::tpmdp.errors.NoNoiseWarning")
 @settings(max_examples=120, deadline=None)
 @given(specs())
+@pytest.mark.slow
 def test_noise_and_protection_are_those_of_the_planner_and_the_report(spec: Spec) -> None:
     setting, plan = Setting.of(spec), tpmdp.plan(spec)
     need, threshold, receivers = plan.need, setting.threshold, spec.receivers

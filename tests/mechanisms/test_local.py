@@ -40,6 +40,7 @@ RATIOS = [1e-20, 1e-10, 0.01, 0.1, 0.3, 0.5, 0.7, 1.0, 1.7, 2.0, 3.0, 5.0, 10.0,
 
 
 @pytest.mark.parametrize("epsilon", [*RATIOS, 750.0, 800.0, 1e9])
+@pytest.mark.slow
 def test_no_answer_is_more_than_e_to_the_epsilon_times_likelier(epsilon: float) -> None:
     """Exactly: neither a lie nor the truth is rarer than 1/(1 + e^epsilon), not by a unit in the last place."""
     least = 1 / (1 + mpmath.exp(DIGITS(epsilon)))

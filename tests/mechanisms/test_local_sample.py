@@ -36,6 +36,7 @@ LS = LocalSample()
 
 @settings(max_examples=40, deadline=None)
 @given(specs(most=5))
+@pytest.mark.slow
 def test_drawn_studies_keep_every_budget(spec: Spec) -> None:
     """What the worst coalition sees of party j: p N(x) + (1 - p) N(0), with the noise of those who do not collude."""
     setting = Setting.of(spec)
@@ -52,6 +53,7 @@ def test_drawn_studies_keep_every_budget(spec: Spec) -> None:
 
 
 @pytest.mark.parametrize("star", [0.3, 1.0, 2.5])
+@pytest.mark.slow
 def test_the_coin_is_worth_what_is_said(star: float) -> None:
     """By plain integration of both densities, in both directions; and no larger chance would do."""
     setting = Setting.of(Spec(epsilon=[0.1, 0.25, 3.0], delta=1e-3, threshold=2))
@@ -115,6 +117,7 @@ def test_noise_is_what_is_simulated() -> None:
 
 @pytest.mark.parametrize("delta", [1e-300, 1e-6, 0.9])
 @pytest.mark.parametrize("epsilon", [[1e-20, 800.0, INF], [0.1, 0.1], [INF, INF], [1e9], [1e-20, 1e-9, 0.1, 1e9]])
+@pytest.mark.slow
 def test_ugly_budgets_give_numbers(epsilon: list[float], delta: float) -> None:
     for problem in both_problems(len(epsilon)):
         setting = study(problem, epsilon, delta)
@@ -125,6 +128,7 @@ def test_ugly_budgets_give_numbers(epsilon: list[float], delta: float) -> None:
         assert np.isfinite(LS.release(setting, problem, np.random.default_rng(0))).all()
 
 
+@pytest.mark.slow
 def test_it_lies_between_the_plan_and_weights() -> None:
     """At the paper's default: dropping adds the chance of the coin to what weights have."""
     squares: dict[str, list[float]] = {"G": [], "LS": [], "W": []}

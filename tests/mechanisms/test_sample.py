@@ -106,6 +106,7 @@ def assert_promises(setting: Setting) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(specs())
+@pytest.mark.slow
 def test_drawn_studies_keep_every_promise(spec: Spec) -> None:
     assert_promises(Setting.of(spec))
 
@@ -154,6 +155,7 @@ def test_the_chance_cannot_be_larger(epsilon: list[float]) -> None:
 # convex: at most p max(H(A || C), H(A || B)), a function of one distance. Both are tried: the line and the plane.
 @pytest.mark.parametrize("epsilon", [[0.3, 1.0, 2.0], [0.5, 0.5, 4.0], [1.0, 1.5]])
 @pytest.mark.parametrize("delta", [1e-2, 1e-5])
+@pytest.mark.slow
 def test_replacing_and_leaving_out_in_a_plane(epsilon: list[float], delta: float) -> None:
     setting = Setting.of(Spec(epsilon=epsilon, delta=delta, sensitivity=5.0, threshold=0))
     reach = 5.0 / math.sqrt(SAMPLE.noise(setting))
@@ -185,6 +187,7 @@ def test_replacing_and_leaving_out_in_a_plane(epsilon: list[float], delta: float
 
 @pytest.mark.parametrize("delta", [1e-9, 1e-3])
 @pytest.mark.parametrize("epsilon", [[0.2, 0.8, 1.1], [1.0, math.nextafter(1.0, 2.0)], [0.9, 1.0, 1.0], [3.0, 30.0]])
+@pytest.mark.slow
 def test_replacing_and_leaving_out_on_a_line(epsilon: list[float], delta: float) -> None:
     setting = Setting.of(Spec(epsilon=epsilon, delta=delta, threshold=0))
     deviation, mean = mpmath.sqrt(SAMPLE.noise(setting)), float(np.mean(epsilon))

@@ -52,6 +52,7 @@ def test_error_is_least_and_as_expected_over_all_data(spec: Spec) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(specs())
+@pytest.mark.slow
 def test_drawn_studies_keep_every_budget(spec: Spec) -> None:
     """Against every coalition, for a contribution that is weighted: an input moves the sum by so much less."""
     setting = Setting.of(spec)

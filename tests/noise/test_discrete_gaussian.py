@@ -53,6 +53,7 @@ def test_draws_follow_the_exact_mass_function(sigma: int) -> None:
     assert min(values) > 1e-5
 
 
+@pytest.mark.slow
 def test_a_large_sigma_follows_the_normal_law() -> None:
     """At sigma = 1,000,000 discrete and continuous agree to far below what a million draws can tell."""
     for sigma in (1_000_000, SIGMA_MAX):
@@ -61,6 +62,7 @@ def test_a_large_sigma_follows_the_normal_law() -> None:
         assert len(np.unique(draws % 10)) == 10
 
 
+@pytest.mark.slow
 def test_tails_are_as_heavy_as_they_should_be() -> None:
     draws = discrete_gaussian(2, 6_000_000, seeded_source(77))
     for cut in (7, 8, 9, 10):
@@ -121,6 +123,7 @@ def two_sample(one: NDArray[np.int64], two: NDArray[np.int64]) -> float:
     return float(stats.chi2_contingency(kept).pvalue)
 
 
+@pytest.mark.slow
 def test_an_independent_sampler_agrees() -> None:
     words = np.random.default_rng(1).integers(0, 2**63, 3_000_000).tolist()
     theirs = np.array([textbook_sampler(6, words) for _ in range(20_000)])

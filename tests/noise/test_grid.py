@@ -98,6 +98,7 @@ def test_closeness_is_negligible_for_any_real_study() -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.floats(-100, 100), min_size=1, max_size=20), st.integers(-20, 3))
+@pytest.mark.slow
 def test_encoding_is_the_nearest_grid_point_and_decodes_exactly(values: list[float], exponent: int) -> None:
     grid = Grid(2.0**exponent, len(values), 64)
     steps = grid.encode(values, bound=100.0)
@@ -108,6 +109,7 @@ def test_encoding_is_the_nearest_grid_point_and_decodes_exactly(values: list[flo
 
 @settings(max_examples=200, deadline=None)
 @given(st.integers(1, 30), st.data())
+@pytest.mark.slow
 def test_rounding_raises_the_sensitivity_by_no_more_than_stated(dimension: int, data: st.DataObject) -> None:
     grid = Grid(2.0**-3, dimension, 32)
     vectors = [np.array(data.draw(st.lists(st.floats(-5, 5), min_size=dimension, max_size=dimension))) for _ in (1, 2)]

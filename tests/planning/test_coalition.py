@@ -50,12 +50,14 @@ def check(variance: list[float], threshold: Any, receivers: list[bool]) -> None:
 
 @settings(max_examples=600, deadline=None)
 @given(instances(personal=False))
+@pytest.mark.slow
 def test_common_threshold(instance: tuple[list[float], Any, list[bool]]) -> None:
     check(*instance)
 
 
 @settings(max_examples=400, deadline=None)
 @given(instances(personal=True))
+@pytest.mark.slow
 def test_personal_thresholds(instance: tuple[list[float], Any, list[bool]]) -> None:
     check(*instance)
 

@@ -39,6 +39,7 @@ def check_promises(result: GridPlan) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(specs(most=6), st.sampled_from([1, 2, 100, 10**6]), st.sampled_from([0.0, 1.0, 1e6]))
+@pytest.mark.slow
 def test_every_budget_holds_on_the_grid(spec: Spec, dimension: int, bound: float) -> None:
     try:
         result = plan_on_grid(spec, bound, dimension)

@@ -114,6 +114,7 @@ def cases(draw: st.DrawFn, personal: bool) -> tuple[list[float], Spec, list[int]
 
 @settings(max_examples=tries(150, 3000), deadline=None)
 @given(cases(personal=False))
+@pytest.mark.slow
 def test_any_variances_against_every_coalition(case: tuple[list[float], Spec, list[int]]) -> None:
     variance, spec, person = case
     check(plan_with(variance, spec), person)
@@ -121,6 +122,7 @@ def test_any_variances_against_every_coalition(case: tuple[list[float], Spec, li
 
 @settings(max_examples=tries(100, 2000), deadline=None)
 @given(cases(personal=True))
+@pytest.mark.slow
 def test_personal_thresholds_against_every_coalition(case: tuple[list[float], Spec, list[int]]) -> None:
     variance, spec, person = case
     made = plan(spec)
@@ -130,6 +132,7 @@ def test_personal_thresholds_against_every_coalition(case: tuple[list[float], Sp
 
 @settings(max_examples=tries(100, 2000), deadline=None)
 @given(cases(personal=False))
+@pytest.mark.slow
 def test_plans_and_the_bound_by_the_sum_of_mus(case: tuple[list[float], Spec, list[int]]) -> None:
     """No person has more than the sum of what the budgets of its parties allow, each as a mu."""
     _, spec, person = case

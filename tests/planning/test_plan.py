@@ -334,6 +334,7 @@ def with_marginals(bundle: Bundle, value: Fraction) -> Bundle:
     return dataclasses.replace(bundle, marginals=(value,) * len(bundle.marginals))
 
 
+@pytest.mark.slow
 def test_ten_thousand_parties_are_certified_with_progress() -> None:
     rng = np.random.default_rng(4)
     spec = Spec(epsilon=rng.uniform(0.01, 1, 10_000), delta=1e-6, threshold=5000, receivers=rng.random(10_000) < 0.5)

@@ -503,6 +503,7 @@ def test_two_processes_of_a_party_do_not_both_submit_to_an_attempt(symbols: Make
 
 
 @pytest.mark.parametrize(("shape", "corrupt"), [((6, 2, 1), (0, 3)), ((6, 2, 1), (1, 2)), ((6, 1, 2), (0,))])
+@pytest.mark.slow
 def test_no_choice_of_groups_and_keys_for_each_party_shows_a_part_of_a_group(
     symbols: Make, shape: tuple[int, int, int], corrupt: tuple[int, ...]
 ) -> None:

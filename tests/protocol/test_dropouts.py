@@ -403,6 +403,7 @@ def repeated(random: np.random.Generator) -> Callable[[int, bytes], list[bytes]]
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
+@pytest.mark.slow
 def test_any_order_and_repetition_of_messages_gives_the_same_sum(guarantee: Guarantee) -> None:
     for seed in range(20):
         random = np.random.default_rng(seed)
@@ -413,6 +414,7 @@ def test_any_order_and_repetition_of_messages_gives_the_same_sum(guarantee: Guar
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
+@pytest.mark.slow
 def test_a_lead_receiver_that_goes_on_at_any_moment_gives_the_sum_of_its_last_group(guarantee: Guarantee) -> None:
     """Nobody is lost, the lead receiver is only impatient: it goes on without parties that are merely slow."""
     sizes = set()
@@ -528,6 +530,7 @@ def step_by_step(world: World, victim: int, crash: int, lost: dict[int, Kind]) -
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 @pytest.mark.parametrize("victim", [0, 1, 2])
+@pytest.mark.slow
 def test_a_party_started_again_at_any_step_sends_the_same_bytes_and_the_sum_is_right(
     victim: int, guarantee: Guarantee
 ) -> None:

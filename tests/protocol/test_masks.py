@@ -58,6 +58,7 @@ def test_keys_differ_by_session_and_pair_and_agree_on_both_sides() -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.integers(-(2**31), 2**31 - 1), min_size=1, max_size=30))
+@pytest.mark.slow
 def test_signed_numbers_survive_both_words(values: list[int]) -> None:
     steps = np.array(values)
     for word in (32, 64):

@@ -71,6 +71,7 @@ def test_receivers_get_the_sum_and_others_a_receipt(
 
 @settings(max_examples=60)
 @given(st.integers(0, 10**6), st.sampled_from(SHAPES), st.sampled_from(GUARANTEES))
+@pytest.mark.slow
 def test_any_order_and_repetition_of_messages_gives_the_same(
     seed: int, shape: tuple[int, int, object], guarantee: Guarantee
 ) -> None:
@@ -112,6 +113,7 @@ def test_bytes_sent_are_the_vector_and_a_few_hundred_more() -> None:
 
 @settings(max_examples=40)
 @given(st.integers(0, 10**6))
+@pytest.mark.slow
 def test_flipped_bits_change_nothing(seed: int) -> None:
     """A relay that damages copies of messages can only delay: a bad copy is dropped, the good one counts."""
     random = np.random.default_rng(seed)
@@ -507,6 +509,7 @@ class FixedSecrets(FreshSecrets):
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10**6))
+@pytest.mark.slow
 def test_colluders_with_a_receiver_see_exactly_the_honest_sum_and_noise(seed: int) -> None:
     """Two worlds whose honest vectors (noise included) have the same sum: for every choice of pads in the first there
     is one in the second with the very same messages to the coalition. The map is a bijection, so the views have the

@@ -122,6 +122,7 @@ def test_conditions_mean_what_a_naive_evaluation_and_duckdb_say(
 
 @settings(max_examples=300, deadline=None)
 @given(known=conditions)
+@pytest.mark.slow
 def test_the_rendered_text_is_the_same_condition(known: Known) -> None:
     condition = parse_condition("where", known[0])
     again = parse_condition("where", str(condition))
@@ -216,6 +217,7 @@ _PIECES = st.sampled_from(
     | st.lists(_PIECES, max_size=25).map(" ".join)
     | st.lists(_PIECES, max_size=25).map("".join)
 )
+@pytest.mark.slow
 def test_anything_is_a_condition_or_refused(text: str) -> None:
     """Never another exception; and what is accepted can be written and read again."""
     try:

@@ -59,6 +59,7 @@ def check_pair(query: Query, unit: Unit, one: Table, two: Table, records: int) -
 
 @each_unit
 @each_case
+@pytest.mark.slow
 def test_no_pair_of_records_exceeds_the_sensitivity_and_one_nearly_reaches_it(case: Case, unit: Unit) -> None:
     """All pairs of a finite set, for one record among others or for all records of a party at once."""
     query, rows, count = case.query, case.records(), 5
@@ -77,6 +78,7 @@ def test_no_pair_of_records_exceeds_the_sensitivity_and_one_nearly_reaches_it(ca
 @each_unit
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 7, 8])
 @pytest.mark.parametrize("case", PLAIN, ids=lambda case: case.label)
+@pytest.mark.slow
 def test_the_sensitivity_holds_for_every_number_of_records(case: Case, count: int, unit: Unit) -> None:
     """Where the scale of rounding changes: at 2^k - 1 and 2^k records; with the condition met by some of them."""
     random = np.random.default_rng(count)
@@ -228,6 +230,7 @@ def suited(query: Query, table: dict[str, Any]) -> dict[str, Any]:
 
 
 @each_case
+@pytest.mark.slow
 def test_the_order_of_records_changes_no_bit(case: Case) -> None:
     """Nor do chunks: 300,000 records are more than one."""
     query = case.query
@@ -293,6 +296,7 @@ def test_records_that_fail_a_condition_may_be_anything() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 1023, 1024, 10_000_000, (1 << 30) - 1, 1 << 40])
 @pytest.mark.parametrize("label", ["sum", "mean where", "variance", "covariance by", "linear_regression"])
+@pytest.mark.slow
 def test_the_allowance_for_rounding_covers_large_parties(label: str, count: int) -> None:
     """One record of a table is replaced whose party has so many; the others are few, which changes nothing."""
     case = next(case for case in CASES if case.label == label)
@@ -362,6 +366,7 @@ def test_one_replaced_record_moves_a_sum_by_its_own_change_and_the_allowance(
 
 @each_unit
 @each_case
+@pytest.mark.slow
 def test_the_search_finds_every_query_safe_and_tight(case: Case, unit: Unit) -> None:
     """Shorter than users' searches are, so it may need another start."""
     for seed in range(32):
@@ -373,6 +378,7 @@ def test_the_search_finds_every_query_safe_and_tight(case: Case, unit: Unit) -> 
     assert 0.9 * found.declared <= found.largest <= found.declared
 
 
+@pytest.mark.slow
 def test_a_search_as_users_run_it_finds_texts_in_groups_tight() -> None:
     case = next(case for case in CASES if case.label == "texts by where")
     assert {search(case.query, "record", seed=seed).verdict for seed in range(10)} == {"tight"}
@@ -405,6 +411,7 @@ QUERIES: list[Query] = [
 
 @each_unit
 @pytest.mark.parametrize("query", QUERIES, ids=lambda query: f"{type(query).__name__} {query.dimension}")
+@pytest.mark.slow
 def test_the_search_catches_a_sensitivity_that_is_five_percent_too_small(query: Query, unit: Unit) -> None:
     found = search(shrunk(query), unit, tries=2000)
     assert found.verdict == "EXCEEDED: the promise would break"
@@ -469,6 +476,7 @@ class Agreeing(Plain):
         return [values * 0 if (values > 0.9).sum() >= 3 else values]
 
 
+@pytest.mark.slow
 def test_the_search_catches_what_is_a_sum_for_some_tables_only() -> None:
     assert not any(search(Agreeing("q"), "record", seed=seed).is_safe for seed in range(10))
 

@@ -178,6 +178,7 @@ def pairs_of(kinds: dict[str, Kind]) -> Any:
 
 
 @pytest.mark.parametrize(("kind", "part"), pairs_of(EVERY))
+@pytest.mark.slow
 def test_intervals_cover_where_data_have_nothing_to_do_with_budgets(
     kind: Kind, part: str, few_simulations: None
 ) -> None:
@@ -191,6 +192,7 @@ def test_intervals_cover_where_data_have_nothing_to_do_with_budgets(
 
 
 @pytest.mark.parametrize(("kind", "part"), pairs_of(LINEAR))
+@pytest.mark.slow
 def test_noise_alone_would_not_cover_and_intervals_are_not_idle(kind: Kind, part: str) -> None:
     made = weighted_world(kind, part)
     kinds = np.random.default_rng(3).integers(2, size=(kind.draws, PARTIES))
@@ -201,6 +203,7 @@ def test_noise_alone_would_not_cover_and_intervals_are_not_idle(kind: Kind, part
 
 
 @pytest.mark.parametrize(("kind", "part"), pairs_of(EVERY))
+@pytest.mark.slow
 def test_the_wider_interval_covers_data_chosen_against_the_weights(
     kind: Kind, part: str, few_simulations: None
 ) -> None:
@@ -224,6 +227,7 @@ def test_the_narrower_interval_does_not_cover_data_chosen_against_the_weights(ki
 
 
 @pytest.mark.parametrize("part", ["all", "where"])
+@pytest.mark.slow
 def test_r_squared_is_covered(part: str) -> None:
     """Or comes without an interval."""
     made = weighted_world(EVERY["linear_regression"], part)

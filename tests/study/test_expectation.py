@@ -46,6 +46,7 @@ def terms_of(study: Study) -> Any:
     ],
     ids=["count", "mean", "count where", "mean where", "mean by", "both", "both, weighted"],
 )
+@pytest.mark.slow
 def test_expected_errors_are_those_of_simulated_releases(queries: list[dict[str, Any]]) -> None:
     """Half the records meet the condition, values lie around the middle of the range, as is assumed."""
     study = study_of(*queries)

@@ -6,6 +6,8 @@ import hashlib
 import re
 from itertools import combinations
 
+import pytest
+
 from tpmdp.study.fingerprint import WORD_COUNT, WORDS, phrase_of
 
 SPELLINGS = (
@@ -40,6 +42,7 @@ def test_there_are_256_short_words_and_at_least_64_bits() -> None:
     assert all(re.fullmatch("[a-z]{4,9}", word) for word in WORDS)
 
 
+@pytest.mark.slow
 def test_no_two_words_look_or_sound_alike() -> None:
     sounds = {word: sound_of(word) for word in WORDS}
     for left, right in combinations(WORDS, 2):
@@ -55,6 +58,7 @@ def test_the_list_never_changes() -> None:
     assert phrase_of(bytes(32)) == phrase.split()
 
 
+@pytest.mark.slow
 def test_each_bit_of_the_hash_changes_the_phrase() -> None:
     first = phrase_of(bytes(32))
     assert phrase_of(bytes(31) + b"\1") != first

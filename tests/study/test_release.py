@@ -207,6 +207,7 @@ def test_noise_in_statistical_mode_comes_from_the_operating_system_itself() -> N
         assert result.parties["lab"].guarantee.startswith(guarantee)
 
 
+@pytest.mark.slow
 def test_noise_has_the_planned_variance() -> None:
     from tests.protocol.sessions import World
 

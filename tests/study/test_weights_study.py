@@ -75,6 +75,7 @@ SEARCHED: Final = [case for case in PLAIN if case.label not in ("correlation", "
 
 @pytest.mark.parametrize("unit", ["record", "party"])
 @pytest.mark.parametrize("case", SEARCHED, ids=lambda case: case.label)
+@pytest.mark.slow
 def test_no_change_of_records_moves_what_is_sent_by_more_than_the_sensitivity(case: Case, unit: str) -> None:
     """All pairs of hard records, in a party whose weight is no round number; whatever the other queries are."""
     records = case.records()
@@ -303,6 +304,7 @@ TABLES: Final = {
 
 
 @pytest.mark.parametrize("changes", [{"weights": OWN}, BALANCED], ids=str)
+@pytest.mark.slow
 def test_weighted_releases_err_as_their_noise_says_where_weights_do_nothing(changes: dict[str, Any]) -> None:
     """All parties have the same mix of records, so that only real noise is left: a chi-square test of it."""
     made, runs = study(**changes), 40

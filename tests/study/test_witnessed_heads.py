@@ -102,6 +102,7 @@ def test_a_new_ledger_for_an_old_key_is_noticed(parties: Parties, tmp_path: Path
         parties.session("second")
 
 
+@pytest.mark.slow
 def test_no_alarm_without_a_cause(parties: Parties) -> None:
     """Messages sent again, sessions side by side in any order, a second study, an entry in between."""
     sent = parties.session("first")

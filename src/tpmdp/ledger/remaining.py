@@ -13,6 +13,7 @@ from tpmdp.ledger.spending import NEXT_CLOSENESS, Totals, promise, promises, squ
 _U: Final = 2.0**-53
 _ROOM_WIDTH: Final = 1e-14  # relative, of the search for what is left
 _ROOM_STEPS: Final = 32
+_NEAR: Final = (1e-13, 1e-11, 1e-9, 1e-7, 1e-5, 1e-3, 1e-1)  # how far from what is left the first guess may be
 _ROOM_LEAST: Final = 1e-10  # of the whole: below it rounding hides what is left
 
 
@@ -36,6 +37,11 @@ def room_left(balance: Totals) -> tuple[float, float]:
     low, high = 0.0, mu_at(calibrate(limit, delta))
     if not accepted(low):
         return 0.0, 0.0
+    guess = math.sqrt(max(0.0, high * high - balance.mu_squared_total))
+    near = sorted(guess * (1.0 + sign * part) for part in (0.0, *_NEAR) for sign in (-1.0, 1.0))
+    fitting = count_fitting(near) if guess else 0
+    if 0 < fitting < len(near):
+        low, high = near[fitting - 1], near[fitting]
     while count_fitting([high]):
         low, high = high, 2.0 * high
     least = _ROOM_LEAST * high

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import pty
+import select
 import signal
 import stat
+import subprocess
 import tomllib
 from contextlib import suppress
 from pathlib import Path
@@ -13,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_commands import ENVIRONMENT, refused, tpmdp
-from tests.patience import HANG_S, wait_until
-from tests.processes import Process
+from tests.patience import HANG_S
+from tpmdp._util.interpreter import python_command
 from tpmdp.study.identity import read_key
 from tpmdp.study.model import Study
 
@@ -104,8 +106,10 @@ class Terminal:
     def __init__(self, folder: Path, *words: object) -> None:
         self._ours, theirs = pty.openpty()
         environment = {**ENVIRONMENT, "COLUMNS": "40"}
-        options = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
-        self.process = Process("tpmdp", *words, folder=folder, environment=environment, **options)
+        command = python_command("-m", "tpmdp", *map(str, words))
+        self.process = subprocess.Popen(
+            command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=folder, env=environment
+        )
         os.close(theirs)
         self.text = ""
 
@@ -118,12 +122,9 @@ class Terminal:
         os.close(self._ours)
 
     def read_until(self, text: str) -> None:
-        def arrived() -> bool:
-            with suppress(OSError):
-                self.text += os.read(self._ours, 1000).decode()
-            return text in self.text
-
-        wait_until(arrived)
+        while text not in self.text:
+            assert select.select([self._ours], [], [], HANG_S)[0]
+            self.text += os.read(self._ours, 1000).decode()
         self.text = self.text.partition(text)[2]
 
     def type(self, text: str) -> None:

@@ -67,7 +67,8 @@ test-all:  ## the further suites: longer ones, and those that need more than one
 install-simulation: $(VENV)/.test
 
 suite-simulation:
-	$(BIN)/python -m tests.simulation --schedules 2000
+	$(BIN)/python -m tests.simulation --schedules 1000 --seed 1000 & other=$$!; \
+		$(BIN)/python -m tests.simulation --schedules 1000; code=$$?; wait $$other && exit $$code
 
 lint: $(VENV)/.test  ## ruff and mypy
 	$(BIN)/ruff check .

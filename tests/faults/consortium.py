@@ -135,9 +135,9 @@ class Consortium:
     # What must hold whatever happened
 
     def check_ledgers(self) -> None:
-        """Whoever sent what depends on data was charged, once; whoever sent anything has a hold; ledgers are sound."""
+        """A party that sent what depends on data was charged, once; one that sent anything has a hold."""
         senders = self.senders()
-        submitted = {sender for sender, kind in self._messages() if kind in DATA_KINDS}
+        submitted = {sender for sender, kind, _ in self._messages() if kind in DATA_KINDS}
         for place, name in enumerate(NAMES):
             if not self.ledger_file(name).exists():
                 assert place not in senders
@@ -155,21 +155,25 @@ class Consortium:
 
     def senders(self) -> set[int]:
         """The parties whose messages the relay holds."""
-        return {sender for sender, _ in self._messages()}
+        return {sender for sender, _, _ in self._messages()}
 
     def kinds_of(self, party: int) -> set[int]:
         """The kinds of a party's messages that the relay holds."""
-        return {kind for sender, kind in self._messages() if sender == party}
+        return {kind for sender, kind, _ in self._messages() if sender == party}
 
-    def _messages(self) -> list[tuple[int, int]]:
-        """Sender and kind of the relay's messages, read straight from its file."""
+    def attempts_of(self, party: int) -> set[int]:
+        """The attempts for which the relay holds a key of a party."""
+        return {attempt for sender, kind, attempt in self._messages() if (sender, kind) == (party, Kind.KEYS)}
+
+    def _messages(self) -> list[tuple[int, int, int]]:
+        """Sender, kind and attempt of the relay's messages, read straight from its file."""
         import sqlite3
 
         if not self.store.exists():
             return []
         connection = sqlite3.connect(self.store)
         try:
-            return connection.execute("SELECT DISTINCT sender, kind FROM messages").fetchall()
+            return connection.execute("SELECT DISTINCT sender, kind, attempt FROM messages").fetchall()
         finally:
             connection.close()
 

@@ -130,7 +130,7 @@ class Hostile:
 
 
 def sign_claim(identity: Ed25519PrivateKey, request: Message, reply: Message) -> None:
-    """Sign what a reply to an enrolment claims now, whoever's claim it is."""
+    """Sign what a reply to an enrolment claims now, even in the name of another client."""
     asked: Any = fields(request)
     claim, node = fields(reply), request.metadata.dst_node_id
     signed = statement(claim, bytes_of(asked, "server"), bytes_of(asked, "nonce"), node=node)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -33,6 +33,7 @@ from tests.flower.world import (
 )
 from tpmdp.protocol.messages import EVERYONE, Kind, encode
 from tpmdp.protocol.messages import Message as Signed
+from tpmdp.protocol.notes import NOTE_BYTES
 from tpmdp.protocol.terms import Terms
 from tpmdp.spec import Party
 
@@ -614,7 +615,10 @@ def test_a_query_for_budgets_shows_no_spending(world: World, server: Hostile) ->
     keys = server.offer_all(terms)
     server.ask(0, train=terms, inbox=[server.key_message(terms), *keys[1:]])
     assert world.charged(0)
-    assert dict(fields(server.ask(0, enrol=True))) == before
+    after = dict(fields(server.ask(0, enrol=True)))
+    notes = [cast(bytes, answer.pop("note")) for answer in (before, after)]
+    assert after == before
+    assert len(notes[0]) == len(notes[1]) == NOTE_BYTES  # sealed: the number of entries does not show
 
 
 assert GROUP == Kind.GROUP

@@ -107,7 +107,7 @@ def test_evaluation_gets_through_only_where_it_is_allowed(tmp_path: Path) -> Non
     reply = open_world.grid.deliver(0, plain("evaluate"))
     assert reply.content.metric_records["metrics"]["loss"] == LOSS
     ours = plain("evaluate", record_of(question(Hostile(open_world).public, bytes(32))))
-    assert set(fields(open_world.grid.deliver(0, ours))) == {"version", *CLAIM}
+    assert set(fields(open_world.grid.deliver(0, ours))) == {"version", "note", *CLAIM}
     assert open_world.trained == []
 
 

@@ -31,7 +31,7 @@ AGREE, KEYS, PAD, SUBMIT, RESULT, RECEIPT, GROUP, OPEN, REVEAL = range(1, 10)
 SAID = "a patient of ward 7"  # an app may say this; nobody else may hear it
 LOSS = 0.71828182845
 CLAIM = {"ready", "name", "key", "epsilon", "delta", "threshold", "signature"}
-KNOWN_FIELDS = {"version", "outbox", "problem", "refused", *CLAIM}
+KNOWN_FIELDS = {"note", "witnessed", "version", "outbox", "problem", "refused", *CLAIM}
 FRAME = struct.Struct(">QI")
 HEADER = struct.Struct(">4sBIII32s32sQ")
 Arrays = dict[str, NDArray[Any]]
@@ -210,7 +210,7 @@ class World:
 
     def private(self, number: int) -> dict[tuple[str, str], bytes]:
         """What a ledger keeps, by session and name; it lies under session and plan, 64 digits each."""
-        rows = self.rows(number, "SELECT session, name, value FROM private")
+        rows = self.rows(number, "SELECT session, name, value FROM private WHERE session <> 'witnessed'")
         assert all(len(row[0]) == 128 for row in rows)
         return {(row[0][:64], row[1]): row[2] for row in rows}
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 import tpmdp
+from tests.ledger.costs import cost
 from tpmdp.cli.ledger import ledger as group
 from tpmdp.errors import InputError
-from tpmdp.ledger import Charge, Ledger, LedgerError, OverspendError, SessionKey, Stored, promise, square_up
+from tpmdp.ledger import Ledger, LedgerError, OverspendError, SessionKey, Stored, promise, square_up
 
 INF = math.inf
 
@@ -22,23 +22,8 @@ def key(session: int, plan: int = 0) -> SessionKey:
     return SessionKey(session.to_bytes(32, "big"), plan.to_bytes(32, "big"))
 
 
-def cost(mu: float, closeness: float = 1e-50) -> Charge:
-    return Charge(mu, closeness, 0.5, 1e-6)
-
-
 def mu_for(epsilon: float) -> float:
     return tpmdp.mu_at(tpmdp.calibrate(epsilon, 1e-6))
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "north.ledger"
-
-
-@pytest.fixture
-def ledger(path: Path) -> Iterator[Ledger]:
-    with Ledger.create(path, "north", 1.0, 1e-6) as made:
-        yield made
 
 
 def hold(ledger: Ledger, which: SessionKey, mu: float, unit: str = "record", **private: bytes) -> Stored:

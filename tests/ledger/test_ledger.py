@@ -11,7 +11,7 @@ import re
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ import tpmdp.ledger as module
 import tpmdp.ledger.file as ledger_file
 import tpmdp.ledger.schema as ledger_schema
 from tests.effort import THOROUGH
+from tests.ledger.costs import cost
 from tests.oracles import DIGITS, exact_delta
 from tests.patience import HANG_S
 from tests.processes import Process
@@ -43,21 +44,6 @@ PLAN = bytes(range(32))
 
 def session(number: int, plan: bytes = PLAN) -> SessionKey:
     return SessionKey(number.to_bytes(32, "big"), plan)
-
-
-def cost(mu: float, closeness: float = 1e-50) -> Charge:
-    return Charge(mu, closeness, 0.5, 1e-6)
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "north.ledger"
-
-
-@pytest.fixture
-def ledger(path: Path) -> Iterator[Ledger]:
-    with Ledger.create(path, "north", 1.0, 1e-6) as made:
-        yield made
 
 
 def spend(ledger: Ledger, number: int, mu: float, closeness: float = 1e-50) -> float:

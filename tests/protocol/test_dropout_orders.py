@@ -20,11 +20,12 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
+from tests.protocol.mask_symbols import MaskSymbols
 from tests.protocol.sessions import World
 from tpmdp.protocol import attempt as attempt_module
 from tpmdp.protocol.channel import open_sealed, seal
 from tpmdp.protocol.group import to_bits
-from tpmdp.protocol.masks import Mask, mask_key, word_type
+from tpmdp.protocol.masks import word_type
 from tpmdp.protocol.messages import EVERYONE, HASH_BYTES, Kind, Message, MessageError, decode, digest_of, encode
 from tpmdp.protocol.party import PartySession, ProtocolError, TooEarlyError
 from tpmdp.protocol.secrets import FreshSecrets
@@ -38,46 +39,12 @@ GUARANTEES: Final[tuple[Guarantee, ...]] = ("computational", "statistical")
 # Symbols instead of numbers -------------------------------------------------------------------------------------------
 
 
-class Book:
+class Book(MaskSymbols):
     """Every vector and mask of a run has a place of its own in the vector; the first are the parties' vectors."""
 
     def __init__(self, count: int, guarantee: Guarantee, word: int) -> None:
-        self.count, self.guarantee, self.word = count, guarantee, word
-        self.used = count
-        self.places: dict[bytes, int] = {}  # of what is made from this secret
-        self.known_to: dict[int, set[int]] = {}  # who shares the mask of a place, beside its owner
-        self.pairs: dict[bytes, tuple[int, int]] = {}
-
-    def unit(self, place: int) -> Mask:
-        made = np.zeros(SYMBOLS, dtype=word_type(self.word))
-        made[place] = 1
-        return made
-
-    def new(self, parties: Iterable[int]) -> int:
-        place, self.used = self.used, self.used + 1
-        assert self.used <= SYMBOLS
-        self.known_to[place] = set(parties)
-        return place
-
-    def draw(self, owner: int, other: int) -> bytes:
-        """A fresh pad or self-mask, or the seed of a self-mask."""
-        place = self.new({owner, other})
-        if self.guarantee == "statistical":
-            return self.unit(place).tobytes()
-        seed = hashlib.sha256(b"self-mask" + place.to_bytes(4, "big")).digest()
-        self.places[seed] = place
-        return seed
-
-    def mask_key(self, *keys: Any, **pair: Any) -> bytes:
-        key = mask_key(*keys, **pair)
-        self.pairs[key] = (pair["low"], pair["high"])
-        return key
-
-    def expand(self, key: bytes, length: int, word: int) -> Mask:
-        assert (length, word) == (SYMBOLS, self.word)
-        if key not in self.places:
-            self.places[key] = self.new(self.pairs[key])
-        return self.unit(self.places[key])
+        super().__init__(SYMBOLS, word, statistical=guarantee == "statistical")
+        self.count, self.guarantee, self.used = count, guarantee, count
 
 
 class SymbolSecrets(FreshSecrets):

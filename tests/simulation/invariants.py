@@ -72,7 +72,7 @@ def _knowledge(world: World) -> Iterator[str]:
     if not rows:
         return
     symbols = world.symbols
-    unknown = [place for place, shared in symbols.shared_by.items() if not shared & corrupt]
+    unknown = [place for place, shared in symbols.known_to.items() if not shared & corrupt]
     parties = [index for index in world.honest if index in symbols.statistics]
     noise = [place for index in parties for place in symbols.noise.get(index, [])]
     wanted = [*(symbols.statistics[index] for index in parties), *noise]

@@ -19,4 +19,16 @@ REPRODUCTIONS: Final = {
             Operation("open", 5),
         ),
     ),
+    # One party goes back from a mended study file to the one before, and is charged for that, the others for the new
+    # one: the session has no answer (theory, L2), and nobody is charged twice or learns anything.
+    "a_party_goes_back_to_a_study_that_the_others_left": Schedule(
+        Shape(5, 4, 0, (2, 3), (), "computational"),
+        (
+            *(Operation("start", number) for number in range(1, 5)),
+            Operation("mend all", 1),
+            Operation("crash in", 5 * 4),
+            Operation("start", 0),
+            Operation("run", 0),
+        ),
+    ),
 }

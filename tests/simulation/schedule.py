@@ -218,8 +218,9 @@ ROUNDS_MAX: Final = 400
 
 
 def _finish(world: World) -> None:
-    """Start whoever has not settled, and deliver everything in order: no hang, and without losses an answer."""
-    plan = next((plan for plan in range(PLANS) if any(world.charged(index, plan) for index in world.honest)), 0)
+    """Start the parties that have not settled, deliver everything in order: no hang, and without losses an answer."""
+    charged = [plan for plan in range(PLANS) if any(world.charged(index, plan) for index in world.honest)]
+    plan = charged[0] if charged else 0
     for process in list(world.processes):
         world.end(process)
     for index in world.honest:
@@ -237,7 +238,7 @@ def _finish(world: World) -> None:
     else:
         world.problems.append("the session never comes to rest")
     honest = not world.shape.corrupt and not world.cancelled and not world.shape.tolerate
-    if honest and world.processes:
+    if honest and world.processes and len(charged) < 2:  # all said yes to both plans, and some went back (L2)
         waiting = {process.party: process.session.step for process in world.processes}
         world.problems.append(f"nobody is hostile, and parties still wait: {waiting}")
 

@@ -6,7 +6,6 @@ and unknown. So a coalition can compute those combinations of what it has in whi
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -14,10 +13,11 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
+from tests.protocol.mask_symbols import MaskSymbols
 from tpmdp._util.arrays import IntArray
 from tpmdp.ledger.session_store import LedgerSecrets
 from tpmdp.protocol import attempt as attempt_module
-from tpmdp.protocol.masks import Mask, mask_key, to_words, word_type
+from tpmdp.protocol.masks import Mask, to_words, word_type
 from tpmdp.study import session as session_module
 from tpmdp.study.contribution import Contribution
 
@@ -25,69 +25,33 @@ PRIME: Final = 2_147_483_647
 PLACES: Final = 600
 
 
-class Symbols:
-    """The places of a run; `word` is that of the grid."""
+class Symbols(MaskSymbols):
+    """The places of a run: statistics and draws of noise beside the masks."""
 
     def __init__(self, word: int, statistical: bool) -> None:
-        self.word, self.statistical = word, statistical
-        self.used = 0
+        super().__init__(PLACES, word, statistical)
         self.statistics: dict[int, int] = {}  # by party
         self.noise: dict[int, list[int]] = {}  # by party, a place for each draw
-        self.shared_by: dict[int, set[int]] = {}  # masks: who knows them
-        self._places: dict[bytes, int] = {}
-        self._pairs: dict[bytes, tuple[int, int]] = {}
-
-    def _new(self) -> int:
-        place, self.used = self.used, self.used + 1
-        assert self.used <= PLACES, "more symbols than places: shorten the schedule"
-        return place
-
-    def unit(self, place: int) -> Mask:
-        vector = np.zeros(PLACES, dtype=word_type(self.word))
-        vector[place] = 1
-        return vector
 
     def statistic(self, party: int) -> IntArray:
         """The same in every session, plan and process: the party's data are what they are."""
         if party not in self.statistics:
-            self.statistics[party] = self._new()
+            self.statistics[party] = self.new_place()
         vector = np.zeros(PLACES, dtype=np.int64)
         vector[self.statistics[party]] = 1
         return vector
 
     def draw_vector(self, contribution: Contribution) -> Mask:
         """In place of `session.draw_vector`: fresh noise, which is a new symbol."""
-        place = self._new()
+        place = self.new_place()
         self.noise.setdefault(contribution.index, []).append(place)
         return to_words(contribution.encoded, self.word) + self.unit(place)
-
-    def draw_mask(self, owner: int, other: int) -> bytes:
-        """A pad or a self-mask in statistical mode, otherwise the seed of a self-mask."""
-        place = self._new()
-        self.shared_by[place] = {owner, other}
-        if self.statistical:
-            return self.unit(place).tobytes()
-        seed = hashlib.sha256(b"seed" + place.to_bytes(4, "big")).digest()
-        self._places[seed] = place
-        return seed
-
-    def mask_key(self, *keys: Any, **pair: Any) -> bytes:
-        key = mask_key(*keys, **pair)
-        self._pairs[key] = (pair["low"], pair["high"])
-        return key
-
-    def expand(self, key: bytes, length: int, word: int) -> Mask:
-        assert (length, word) == (PLACES, self.word)
-        if key not in self._places:
-            self._places[key] = self._new()
-            self.shared_by[self._places[key]] = set(self._pairs[key])
-        return self.unit(self._places[key])
 
     def words_of_mask(self, content: bytes) -> Mask:
         """What a revealed self-mask is."""
         if self.statistical:
             return np.frombuffer(content, dtype=word_type(self.word))
-        return self.unit(self._places[content])
+        return self.unit(self.places[content])
 
     def signed(self, words: Mask) -> list[int]:
         half = 1 << (self.word - 1)
@@ -116,7 +80,7 @@ class SymbolSecrets(LedgerSecrets):
 
     def pad(self, attempt: int, other: int, size: int) -> bytes:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("os.urandom", lambda _: self._symbols.draw_mask(self._index, other))
+            patch.setattr("os.urandom", lambda _: self._symbols.draw(self._index, other))
             stored = super().pad(attempt, other, size)
         assert len(stored) == size
         return stored

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -214,18 +214,17 @@ class World:
         self.end(process)
 
     def go_on(self, process: Process) -> None:
-        """Patience is over: the lead receiver leaves out who is missing."""
-        with suppress(ProtocolError):
-            try:
-                self.post(process, process.session.drop_missing())
-            except (CrashError, LedgerError):
-                self.end(process)
+        """Patience is over: the lead receiver goes on without the parties that are missing."""
+        self._post_all(process, PartySession.drop_missing)
 
     def retry(self, process: Process) -> None:
         """The deadline passed; the same command begins a new attempt."""
+        self._post_all(process, PartySession.retry)
+
+    def _post_all(self, process: Process, action: Callable[[PartySession], list[bytes]]) -> None:
         with suppress(ProtocolError):
             try:
-                self.post(process, process.session.retry())
+                self.post(process, action(process.session))
             except (CrashError, LedgerError):
                 self.end(process)
 

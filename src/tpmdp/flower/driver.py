@@ -121,7 +121,7 @@ class SessionDriver(ABC):
                 raise
 
     def blame(self, error: ProtocolError) -> None:
-        """Go on without the party that broke the protocol, whoever's message showed it; the session is over."""
+        """Go on without the party that broke the protocol, even if another's message showed it; the session is over."""
         for node, party in self.party_at.items():
             if party == error.offender:
                 self.lose(node, str(error), broken=True)

@@ -12,6 +12,7 @@ from flwr.app import RecordDict
 from flwr.common import log
 
 from tpmdp.errors import TpmdpError, shown
+from tpmdp.flower.head_notes import NoteBoard
 from tpmdp.flower.introduction import CLIENTS_MAX, NONCE_BYTES, question, read_introduction
 from tpmdp.flower.nodes import Nodes
 from tpmdp.flower.round_terms import SERVER
@@ -43,6 +44,7 @@ class Enrolment:
         self._put_off: dict[int, Party] = {}  # newcomers that others refuse to train with, until there are more
         self._out: set[int] = set()  # nodes that have no budget left, refuse, or may not take part
         self.reason = ""  # why the last of them does not take part
+        self.board = NoteBoard()
 
     def enrol(self, nodes: Nodes) -> None:
         """Ask every node for its name, key and budget, and wait for the answers."""
@@ -107,7 +109,8 @@ class Enrolment:
         """Let a node in if its answer is in order; whether it is."""
         nonce = self._nonces.get(node, b"")
         try:
-            client, ready = read_introduction(fields_of(content), self._server_key, nonce, node=node)
+            fields = fields_of(content)
+            client, ready = read_introduction(fields, self._server_key, nonce, node=node)
         except TpmdpError as error:
             self._refuse(node, f"node {node}", str(error))
             return False
@@ -126,6 +129,7 @@ class Enrolment:
         else:
             self.clients[node] = client
             self._keys[name] = key
+            self.board.take(key, fields)
             return True
         return False
 

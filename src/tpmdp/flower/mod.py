@@ -20,6 +20,7 @@ from flwr.common import log
 from tpmdp._util.arrays import FloatArray
 from tpmdp.errors import InputError, TpmdpError
 from tpmdp.flower.client_settings import NODE_KEY, ClientSettings, read_settings
+from tpmdp.flower.head_notes import check_returned, keep_heads, pack_heads
 from tpmdp.flower.introduction import introduce
 from tpmdp.flower.message_replay import Memory, digest, replay, signed_setup
 from tpmdp.flower.round_terms import Ask, published
@@ -27,6 +28,7 @@ from tpmdp.flower.update import contribution, flatten, is_trained, update_of
 from tpmdp.flower.wire import RECORD, Value, bytes_of, fields_of, pack, record_of, unpack, unpack_text
 from tpmdp.ledger import Ledger, LedgerError, OverspendError
 from tpmdp.ledger.session_store import LedgerSecrets
+from tpmdp.ledger.witness import LedgerNotes
 from tpmdp.protocol.masks import Mask, word_type
 from tpmdp.protocol.messages import Kind, MessageError, decode, session_of
 from tpmdp.protocol.party import PartySession, ProtocolError
@@ -116,9 +118,13 @@ class _Client:
         """Everything the server may know."""
         settings, memory = self._settings, self._memory
         with settings.open_ledger() as ledger:
+            notes = LedgerNotes(ledger, None, settings.identity)
+            check_returned(notes, fields)  # before anything is agreed to or charged
             if fields.get("enrol") is True:
                 node = self._message.metadata.dst_node_id
-                return introduce(settings, fields, node, ready=settings.is_ready(ledger))
+                answer = introduce(settings, fields, node, ready=settings.is_ready(ledger))
+                return {**answer, "note": notes.own()}
+            known = self._known_keys()
             arrived: dict[bytes, list[bytes]] = {}
             for data in unpack(bytes_of(fields, "inbox") or b"-"):
                 arrived.setdefault(session_of(data), []).append(data)
@@ -137,20 +143,27 @@ class _Client:
             reply: dict[str, Value] = {"problem": "; ".join(problems)[:1000]}
             if bytes_of(fields, "terms"):
                 try:
-                    out += self._offered(unpack_text(bytes_of(fields, "terms")), ledger)
+                    terms = Terms.parse(unpack_text(bytes_of(fields, "terms")))
+                    out += self._offered(terms, ledger)
+                    reply["witnessed"] = pack_heads(notes.of_others(terms.roster))
                 except TpmdpError as error:
                     reply["refused"] = _logged(error)[:1000]
             reply["outbox"] = pack(out)
-            return {**reply, "ready": settings.is_ready(ledger)} if train else reply
+            keep_heads(notes, fields, known | self._known_keys())  # of sessions that ended just now or were offered
+            return {**reply, "ready": settings.is_ready(ledger), "note": notes.own()} if train else reply
 
-    def _offered(self, text: str, ledger: Ledger) -> list[bytes]:
+    def _known_keys(self) -> set[bytes]:
+        """The keys of the parties in the sessions that this client remembers."""
+        texts = [self._memory.read("terms", session).decode() for session in self._memory.sessions()]
+        return {key for text in texts for key in Terms.parse(text).roster} - {self._settings.public_key}
+
+    def _offered(self, terms: Terms, ledger: Ledger) -> list[bytes]:
         """Check the terms of a round to come against the settings and answer with a signed key. It costs nothing yet.
 
         A client signs one plan per session. With two, each client could be told that the others add the noise.
         """
-        terms = Terms.parse(text)
         index, _ = self._settings.check(terms)
-        session, memory = terms.session, self._memory
+        session, memory, text = terms.session, self._memory, terms.canonical()
         if session in memory.sessions():
             if memory.read("terms", session) != text.encode():
                 raise InputError("terms", terms.label, "differ from those this client has signed", "name a new session")

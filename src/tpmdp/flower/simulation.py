@@ -1,7 +1,7 @@
 """Flower simulations that only their own processes can reach. Every simulation of this package starts here.
 
-The nodes of a simulation hold the keys and vectors of all parties, and whoever connects to its Ray can run any code in
-them. By default Ray listens on all interfaces, lets everybody in, joins a cluster that the environment or a file in
+The nodes of a simulation hold the keys and vectors of all parties, and a program that connects to its Ray can run code
+in them. By default Ray listens on all interfaces, lets everybody in, joins a cluster that the environment or a file in
 /tmp names, and shares a folder with all users. Here it listens on loopback, asks for a token that is drawn anew for
 every process, starts a cluster of its own and works in a private folder.
 """

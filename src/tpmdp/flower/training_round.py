@@ -48,9 +48,13 @@ class Post:
     def deliver_receipts(self) -> None:
         """Send the receipts that are left over when no further message follows."""
         receipts, self.receipts = self.receipts, {}
-        self.nodes.exchange(
-            {node: record_of({"inbox": pack(data)}) for node, data in receipts.items()}, self.patience_s
-        )
+        contents = {node: record_of({"inbox": pack(data), **self.notes_for(node)}) for node, data in receipts.items()}
+        self.nodes.exchange(contents, self.patience_s)
+
+    def notes_for(self, node: int) -> dict[str, Value]:
+        """The notes of ledgers that travel to a node."""
+        keys = {each: client.public_key or b"" for each, client in self.clients.clients.items()}
+        return self.clients.board.fields_for(keys[node], keys.values()) if node in keys else {}
 
 
 class TrainingRound(SessionDriver):
@@ -131,6 +135,7 @@ class TrainingRound(SessionDriver):
     def _request(self, node: int, messages: list[bytes], train: bool) -> RecordDict:
         """Messages of this session, the model if the node has not had it, and terms of this round or the next."""
         fields: dict[str, Value] = {"inbox": pack(self._post.receipts.pop(node, []) + messages)}
+        fields |= self._post.notes_for(node)
         self._offers.pop(node, None)
         offer = self._next if self.has_terms(node) else self
         if offer is not None and node in offer.party_at and not offer.has_terms(node):
@@ -161,6 +166,7 @@ class TrainingRound(SessionDriver):
 
     def accept(self, node: int, fields: dict[str, Value]) -> None:
         offer, clients = self._offers.get(node), self._post.clients
+        clients.board.take(self.terms.roster[self.party_at[node]], fields)
         problem, refused = text_of(fields, "problem"), text_of(fields, "refused")
         if refused and offer is not None:  # the terms that were offered
             offer.gone[node] = offer._refusals[node] = refused

@@ -370,12 +370,11 @@ class Ledger(Account):
         rows = self._read("SELECT value FROM private WHERE session = ? AND name = ?", (_WITNESSED, public_key.hex()))
         return bytes(rows[0][0]) if rows else b""
 
-    def keep_witnessed(self, public_key: bytes, notes: bytes) -> None:
-        """Keep another party's notes in place of those before."""
+    def keep_witnessed(self, notes: Mapping[bytes, bytes]) -> None:
+        """Keep notes of other parties, by public key, in place of those before."""
         with self._transaction():
-            self._connection.execute(
-                "INSERT OR REPLACE INTO private VALUES (?, ?, ?)", (_WITNESSED, public_key.hex(), notes)
-            )
+            rows = [(_WITNESSED, public_key.hex(), each) for public_key, each in notes.items()]
+            self._connection.executemany("INSERT OR REPLACE INTO private VALUES (?, ?, ?)", rows)
 
     def has_entry(self, number: int, entry_hash: str) -> bool:
         """Whether the entry with this number has this hash."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from cryptography.exceptions import InvalidTag
@@ -26,9 +26,9 @@ class RestoredLedgerError(LedgerError):
 
 
 class LedgerNotes:
-    """The notes of one party's ledger, sealed with a key of its identity."""
+    """The notes of one party's ledger, sealed with a key of its identity. `key` is the session of `fixed`, if any."""
 
-    def __init__(self, ledger: Ledger, key: SessionKey, identity: Ed25519PrivateKey) -> None:
+    def __init__(self, ledger: Ledger, key: SessionKey | None, identity: Ed25519PrivateKey) -> None:
         self._ledger, self._key = ledger, key
         secret = HKDF(hashes.SHA256(), 32, salt=None, info=b"tpmdp head 1").derive(identity.private_bytes_raw())
         self._cipher = AESGCM(secret)
@@ -40,11 +40,23 @@ class LedgerNotes:
         return nonce + self._cipher.encrypt(nonce, content, None)
 
     def fixed(self, attempt: int, body: bytes) -> bytes:
+        assert self._key is not None
         return self._ledger.keep(self._key, f"notes {attempt}", body)
 
     def keep(self, public_key: bytes, note: bytes) -> None:
-        notes = [note, *(old for old in self.of_other(public_key) if old != note)]
-        self._ledger.keep_witnessed(public_key, b"".join(notes[:NOTES_MAX]))
+        self.keep_all([(public_key, note)])
+
+    def keep_all(self, notes: Iterable[tuple[bytes, bytes]]) -> None:
+        """Keep a note each of several parties, by public key."""
+        stored: dict[bytes, bytes] = {}
+        for public_key, note in notes:
+            each = [note, *(old for old in self.of_other(public_key) if old != note)]
+            stored[public_key] = b"".join(each[:NOTES_MAX])
+        self._ledger.keep_witnessed(stored)
+
+    def of_others(self, public_keys: Iterable[bytes]) -> list[tuple[bytes, bytes]]:
+        """Every note that is kept of these parties, with its public key."""
+        return [(public_key, note) for public_key in public_keys for note in self.of_other(public_key)]
 
     def of_other(self, public_key: bytes) -> Sequence[bytes]:
         stored = self._ledger.witnessed(public_key)

@@ -8,17 +8,20 @@ OUT := out
 MINUTES ?= 10
 SEED ?= 0
 
+# Some containers set this: every process would then compile the sources again.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Census data are optional: without this file `income`, `figures` and `bench` use a synthetic population.
 CENSUS ?= ../shared/data/acs2024_pums_adults.parquet
 CENSUS_FILE := $(wildcard $(CENSUS))
 SAY_CENSUS = @echo "people: $(if $(CENSUS_FILE),$(CENSUS_FILE),synthetic, as there is no census file $(CENSUS))"
 
 # Further suites, for `test-all`. A suite NAME has two targets: `install-NAME` and `suite-NAME`.
-SUITES := simulation
+SUITES := long simulation
 
 .DEFAULT_GOAL := help
 .PHONY: help run plan income digits figures check test test-under-load test-all lint soak bench bench-flower docs clean
-.PHONY: install-simulation suite-simulation
+.PHONY: install-long suite-long install-simulation suite-simulation
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):.*  ## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "make %-16s %s\n", $$1, $$2 }'
@@ -50,10 +53,10 @@ figures: $(VENV)/.test  ## reproduce every figure of the paper and rewrite docs/
 	$(BIN)/tpmdp experiment all --out $(OUT)/experiments --report docs/reference/reproduction.md $(addprefix --data ,$(CENSUS_FILE))
 
 check: lint  ## lint, types and the quick tests that start no process
-	$(PYTEST) --ignore=tests/flower -m "not process and not flower and not browser and not slow"
+	$(PYTEST) --ignore=tests/flower -m "not process and not flower and not browser and not slow and not long"
 
-test: lint  ## lint, types and all tests that one environment from the package index can run
-	$(PYTEST)
+test: lint  ## lint, types and all tests but those marked long
+	$(PYTEST) -m "not long"
 
 test-under-load: $(VENV)/.test  ## `make test` beside four busy processes
 	$(BIN)/python tests/under_load.py $(MAKE) test
@@ -64,7 +67,10 @@ test-all:  ## the further suites: longer ones, and those that need more than one
 		else echo "test-all: $$suite did not run, because install-$$suite failed"; fi; \
 	done; if [ -n "$$failed" ]; then echo "test-all: failed:$$failed"; exit 1; fi
 
-install-simulation: $(VENV)/.test
+install-long install-simulation: $(VENV)/.test
+
+suite-long:
+	$(PYTEST) -m long
 
 suite-simulation:
 	$(BIN)/python -m tests.simulation --schedules 1000 --seed 1000 & other=$$!; \
@@ -92,6 +98,7 @@ docs: $(VENV)/.test  ## build the documentation site, with generated references;
 
 clean:  ## remove the environment, caches and results
 	rm -rf $(VENV) $(OUT) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find src tests benchmarks examples tools -name __pycache__ -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "tpmdp needs Python 3.11 or newer: set PYTHON=python3.11")'

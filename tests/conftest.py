@@ -80,5 +80,5 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Two more than the cores that this process may use: many tests wait for other processes or for a deadline."""
-    return len(os.sched_getaffinity(0)) + 2
+    """One more than the cores that this process may use: many tests wait for other processes or for a deadline."""
+    return len(os.sched_getaffinity(0)) + 1

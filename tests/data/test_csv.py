@@ -272,6 +272,7 @@ def test_both_readers_agree_on_any_text(folder: Path, text: str, header: str) ->
     st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC]),
     st.lists(st.tuples(st.integers(0, 200), st.sampled_from(TOKENS)), max_size=1),
 )
+@pytest.mark.long
 def test_both_readers_agree_on_written_files(
     folder: Path, rows: list[tuple[str, str]], line_end: str, quoting: int, changes: list[tuple[int, str]]
 ) -> None:

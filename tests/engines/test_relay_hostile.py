@@ -204,6 +204,29 @@ def test_connections_of_an_address_are_capped(begin: Callable[..., Running]) -> 
             assert elsewhere.get("/health").status_code == 200
 
 
+def test_idle_connections_of_a_greedy_address_make_room_for_others(begin: Callable[..., Running]) -> None:
+    relay = begin(connections_max=6, address_connections_max=6, **PATIENT)
+    assert number(relay, "connections") == 1
+    with ExitStack() as stack:
+        greedy = [stack.enter_context(relay.connect()) for _ in range(5)]  # and one is the client's
+        wait_until(lambda: number(relay, "connections") == 6)
+        assert stack.enter_context(relay.connect()).recv(12) == b"HTTP/1.1 503"  # nobody makes room for itself
+        for host in range(2, 5):
+            elsewhere = stack.enter_context(from_address(relay, f"127.0.0.{host}"))
+            assert elsewhere.get("/health").status_code == 200
+        for connection in greedy:
+            connection.setblocking(False)
+        wait_until(lambda: number(relay, "connections") == 6)
+        assert sum(is_closed(connection) for connection in greedy) in (2, 3)  # the client's own may be among them
+
+
+def is_closed(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(1) == b""
+    except BlockingIOError:
+        return False
+
+
 # A proxy in front ----------------------------------------------------------------------------------------------------
 
 

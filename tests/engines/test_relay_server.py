@@ -891,6 +891,7 @@ def random_request(source: random.Random, study: Study, endpoint: str) -> tuple[
     return request, b"upgrade" in request or method == b"CONNECT"
 
 
+@pytest.mark.long
 def test_random_requests_to_every_endpoint_do_no_harm(start: Callable[..., Running]) -> None:
     """Without rates, which would answer most of them before they do anything."""
     relay = start(address_burst=1e6, party_burst=1e6)

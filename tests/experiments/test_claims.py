@@ -236,6 +236,7 @@ def test_claims_are_told_apart_and_say_where_they_stand() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_simulated_error_covers_the_computed_one() -> None:
     jobs = [job for job in count.jobs(False, 11) if job.panel == "density" and job.x in (0.0, 0.5)]
     points = count_points([row for job in jobs for row in count.run(job)])

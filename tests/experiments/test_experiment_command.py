@@ -42,6 +42,7 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(stream))
 
 
+@pytest.mark.long
 def test_all_results_are_tidy_files(quick: tuple[Path, str, str]) -> None:
     out = quick[0]
     names = ("count", "regression", "consortium", "agreement", "efficiency", "weights", "weights_time")
@@ -61,12 +62,14 @@ def test_all_results_are_tidy_files(quick: tuple[Path, str, str]) -> None:
     assert {row["outcome"] for row in timed if row["method"] == "gurobi"} == {"ok", "licence"}
 
 
+@pytest.mark.long
 def test_points_have_intervals_around_them(quick: tuple[Path, str, str]) -> None:
     for name in ("count_points", "regression_points"):
         for row in rows(quick[0] / f"{name}.csv"):
             assert 0 <= float(row["low"]) <= float(row["rmse"]) <= float(row["high"])
 
 
+@pytest.mark.long
 def test_the_real_protocol_agrees_with_the_simulation(quick: tuple[Path, str, str]) -> None:
     points = rows(quick[0] / "agreement_points.csv")
     assert {row["engine"] for row in points} == {"memory", "relay", "all"}
@@ -75,6 +78,7 @@ def test_the_real_protocol_agrees_with_the_simulation(quick: tuple[Path, str, st
         assert abs(float(row["ratio"]) - 1) < slack, row
 
 
+@pytest.mark.long
 def test_the_run_says_what_it_rests_on(quick: tuple[Path, str, str]) -> None:
     made = json.loads((quick[0] / "count.json").read_text())
     assert made["seed"] == 2024
@@ -85,6 +89,7 @@ def test_the_run_says_what_it_rests_on(quick: tuple[Path, str, str]) -> None:
     assert list(made["bounds"])[-1] == "income"
 
 
+@pytest.mark.long
 def test_the_report_has_its_claims_and_pictures(quick: tuple[Path, str, str]) -> None:
     out, said, _ = quick
     page = (out / "reproduction.md").read_text()
@@ -107,12 +112,14 @@ def test_the_report_has_its_claims_and_pictures(quick: tuple[Path, str, str]) ->
     assert str(Path.cwd()) not in page
 
 
+@pytest.mark.long
 def test_long_work_shows_that_it_goes_on(quick: tuple[Path, str, str]) -> None:
     for name in ("count", "regression", "consortium", "agreement", "efficiency", "weights", "weights_time"):
         assert f"tpmdp: {name} 100 % after" in quick[2]
     assert "Traceback" not in quick[2]
 
 
+@pytest.mark.long
 def test_again_from_what_is_kept_gives_the_same_files(quick: tuple[Path, str, str]) -> None:
     out = quick[0]
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}

@@ -168,6 +168,7 @@ def overlaps(figure: Figure) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("name", DRAWINGS)
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_figure_is_valid_small_repeatable_and_has_no_texts_on_one_another(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -143,6 +143,7 @@ def cluster(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.process
+@pytest.mark.long
 def test_a_dask_cluster_gives_the_same_files(tmp_path: Path, cluster: str) -> None:
     def files(folder: str, *more: str) -> dict[str, bytes]:
         out = tmp_path / folder
@@ -183,6 +184,7 @@ def _wait_for_parts(out: Path, process: subprocess.Popen[str]) -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.long
 def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path: Path, number: signal.Signals) -> None:
     out = tmp_path / "out"
     process = _start(out)
@@ -212,6 +214,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path: Path, number: sig
 
 @pytest.mark.process
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.long
 def test_nothing_stays_behind(tmp_path: Path, number: signal.Signals) -> None:
     """Neither workers nor, unless it was killed, half-written files."""
     out = tmp_path / "out"

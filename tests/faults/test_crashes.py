@@ -31,7 +31,7 @@ STEPS = [
 
 
 @pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [NAMES[0], *(pytest.param(name, marks=pytest.mark.long) for name in NAMES[1:])])
 def test_a_party_killed_at_any_step_finishes_the_session_when_it_comes_back(
     tmp_path: Path, name: str, step: str
 ) -> None:

@@ -34,6 +34,16 @@ def test_an_own_message_with_a_wrong_signature_or_plan_is_refused() -> None:
         assert carrier.waiting() == set()
 
 
+@pytest.mark.parametrize("kind", Kind)
+def test_every_kind_of_rubbish_is_refused_in_order(kind: Kind) -> None:
+    world = World(4, 1, [0])
+    carrier = Carrier(world.terms, {0: world.parties()[0]})
+    odd = Message(kind, 0, 1, 2, world.terms.session, world.terms.plan_hash, b"odd")
+    with pytest.raises(MessageError):
+        carrier.post([encode(odd, world.identities[1])], 1)
+    assert carrier.waiting() == set()
+
+
 def test_a_good_key_reaches_everybody_once() -> None:
     world = World(4, 1, [0])
     parties = world.parties()

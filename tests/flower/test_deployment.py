@@ -127,6 +127,7 @@ def _clipped(name: str) -> NDArray[np.float64]:
     return step * min(1.0, CLIP / float(np.linalg.norm(step)))
 
 
+@pytest.mark.long
 def test_private_training_on_a_real_deployment(past: Past) -> None:
     assert past.result.ok, past.result.details + past.result.log
     check_that_a_plain_server_gets_nothing(past)

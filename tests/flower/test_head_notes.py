@@ -13,6 +13,7 @@ from tests.flower.world import World, make_world, record_of_arrays
 from tpmdp.flower.head_notes import NoteBoard, pack_heads, unpack_heads
 from tpmdp.ledger import Ledger
 from tpmdp.protocol.messages import MessageError
+from tpmdp.protocol.notes import NOTES_MAX
 
 NOTE = b"n" * 68
 
@@ -70,8 +71,19 @@ def test_what_a_server_invents_is_ignored_or_refused() -> None:
     board.take(bytes(32), {"note": NOTE, "witnessed": pack_heads([(bytes(31) + b"1", NOTE)])})
     assert board.fields_for(bytes(31) + b"1", [bytes(32)]) == {"notes": NOTE, "heads": bytes(32) + NOTE}
     for number in range(100):
-        board.take(bytes(32), {"witnessed": bytes(32) + bytes([number]) * 68})
-    assert len(cast(bytes, board.fields_for(bytes(32), [])["notes"])) == 16 * 68  # the first ones
+        board.take(bytes([number]) * 32, {"witnessed": bytes(32) + bytes([number]) * 68})
+    assert len(cast(bytes, board.fields_for(bytes(32), [])["notes"])) == 16 * 68  # some of them
+
+
+def test_a_client_that_returns_rubbish_takes_no_place_of_others() -> None:
+    board, owner, hostile, honest = NoteBoard(), b"o" * 32, b"h" * 32, b"w" * 32
+    for number in range(100):
+        rubbish = [(owner, bytes([number, other]) * 34) for other in range(60)]
+        board.take(hostile, {"witnessed": pack_heads(rubbish)})
+    board.take(honest, {"witnessed": pack_heads([(owner, NOTE)])})
+    returned = cast(bytes, board.fields_for(owner, [])["notes"])
+    assert len(returned) == (1 + NOTES_MAX) * 68
+    assert NOTE in returned
 
 
 def test_a_client_returns_notes_of_the_parties_in_the_terms_only(tmp_path: Path) -> None:

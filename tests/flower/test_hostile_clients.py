@@ -84,11 +84,20 @@ def short_key(said: Peeled, identity: Ed25519PrivateKey, terms: Terms) -> list[b
     return [signed(said, KEYS, bytes(31), identity)]
 
 
+def notes(said: Peeled, identity: Ed25519PrivateKey, terms: Terms) -> list[bytes]:
+    """A kind of message that a training has no use for."""
+    return [said.data, signed(said, Kind.NOTES, b"", identity)]
+
+
+def parts_unsigned(said: Peeled, identity: Ed25519PrivateKey, terms: Terms) -> list[bytes]:
+    return [said.data, signed(said, Kind.PARTS, b"", Ed25519PrivateKey.generate())]
+
+
 def other_key() -> bytes:
     return X25519PrivateKey.generate().public_key().public_bytes_raw()
 
 
-DEEDS = [unusable_key, early_submission, two_keys, next_attempt, short_key]
+DEEDS = [unusable_key, early_submission, two_keys, next_attempt, short_key, notes, parts_unsigned]
 
 
 @pytest.mark.parametrize("tolerate", [0, 1])

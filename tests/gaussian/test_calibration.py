@@ -221,6 +221,7 @@ def test_bad_sigma_is_refused_by_every_inverse() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("side", "series"), [(1, True), (1, False), (-1, False)])
+@pytest.mark.long
 def test_the_rounding_error_stays_within_the_proven_bound(side: int, series: bool) -> None:
     """Lemma C1 of Theory, entry by entry: |computed log delta - true log delta| <= tau, with room."""
     rng = np.random.default_rng(13)

@@ -356,3 +356,22 @@ def test_verification_checks_the_limit_of_both_units(path: Path) -> None:
             ledger._append(last, "charge", balance=totals, unit="party", key=key(2), study="s", charge=cost(0.2))
         with pytest.raises(LedgerError, match=r"entry 3 of .* makes epsilon .*, over the limit 1.0 of its time"):
             ledger.verify()
+
+
+def test_an_entry_costs_as_much_in_a_long_ledger_as_in_a_short_one(ledger: Ledger) -> None:
+    """Steps of SQLite's machine, not seconds: what guards the order of entries must not read all of them."""
+    steps: list[int] = []
+
+    def append(numbers: range) -> None:
+        steps.append(0)
+        with ledger._transaction() as last:
+            for number in numbers:
+                last = ledger._append(last, "charge", balance=last.balance, unit="record", key=key(number), study="flu")
+
+    def count() -> None:
+        steps[-1] += 1
+
+    ledger._connection.set_progress_handler(count, 10)
+    for numbers in (range(10), range(10, 11), range(11, 2000), range(2000, 2001)):
+        append(numbers)
+    assert 0 < steps[3] < 2 * steps[1]

@@ -182,7 +182,10 @@ def unsynced(file: Path) -> Iterator[Ledger]:
         yield ledger
 
 
-@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize(
+    "world",
+    [pytest.param(name, marks=pytest.mark.long if len(scripts) > 2 else []) for name, scripts in WORLDS.items()],
+)
 @pytest.mark.slow
 def test_no_order_of_steps_charges_twice_or_uses_what_was_cancelled(empty: Path, world: str) -> None:
     count, problems = explore(empty, WORLDS[world])
@@ -326,6 +329,7 @@ def test_a_weaker_rule_is_found(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_same_orders_with_a_crash_between_any_two_steps(empty: Path) -> None:
     """A process that dies and starts again takes its steps from the first: the same invariants hold."""
     for cut, other in product((1, 3), (0, 1)):

@@ -34,6 +34,7 @@ def test_all_mechanisms_are_here_by_the_names_of_the_paper() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("problem", PROBLEMS, ids=["count", "regression"])
 @pytest.mark.parametrize("mechanism", MECHANISMS.values(), ids=MECHANISMS)
+@pytest.mark.long
 def test_error_is_what_is_simulated(mechanism: Mechanism, problem: Problem) -> None:
     """Five standard errors; that of a variance is estimated from the fourth powers."""
     setting = setting_of(problem)

@@ -64,6 +64,7 @@ def test_no_weights_are_better_and_these_attain_the_bound() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("threshold", [1, 2, 3, 4])
+@pytest.mark.long
 def test_a_generic_optimiser_finds_nothing_better(threshold: int) -> None:
     random = np.random.default_rng(threshold)
     need, receivers = np.exp(random.uniform(-2, 6, 5)), np.array([True, True, False, True, False])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 import numpy as np
 
 from tpmdp.protocol.masks import Mask, mask_key, word_type
+
+PRIME: Final = 2_147_483_647
 
 
 class MaskSymbols:
@@ -57,3 +59,24 @@ class MaskSymbols:
         if key not in self.places:
             self.places[key] = self._new_mask(self._pairs[key])
         return self.unit(self.places[key])
+
+
+def computable(rows: Sequence[Sequence[int]], unknown: Iterable[int], wanted: Sequence[int]) -> list[list[int]]:
+    """A reduced basis of what can be computed of the wanted places when the unknown ones are eliminated."""
+    hidden = [place for place in unknown if any(row[place] for row in rows)]
+    columns = [*hidden, *wanted]
+    table = [[row[place] % PRIME for place in columns] for row in rows]
+    start = 0
+    for column in range(len(columns)):
+        pivot = next((place for place in range(start, len(table)) if table[place][column]), None)
+        if pivot is None:
+            continue
+        table[start], table[pivot] = table[pivot], table[start]
+        inverse = pow(table[start][column], -1, PRIME)
+        table[start] = [value * inverse % PRIME for value in table[start]]
+        for place, row in enumerate(table):
+            if place != start and row[column]:
+                factor = row[column]
+                table[place] = [(left - factor * right) % PRIME for left, right in zip(row, table[start], strict=True)]
+        start += 1
+    return [row[len(hidden) :] for row in table if not any(row[: len(hidden)]) and any(row)]

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from tests.protocol.mask_symbols import MaskSymbols
+from tests.protocol.mask_symbols import MaskSymbols, computable
 from tests.protocol.sessions import World
 from tpmdp.protocol import attempt as attempt_module
 from tpmdp.protocol.channel import open_sealed, seal
@@ -31,7 +31,6 @@ from tpmdp.protocol.party import PartySession, ProtocolError, TooEarlyError
 from tpmdp.protocol.secrets import FreshSecrets
 from tpmdp.protocol.terms import Guarantee
 
-PRIME: Final = 2_147_483_647
 SYMBOLS: Final = 400
 GUARANTEES: Final[tuple[Guarantee, ...]] = ("computational", "statistical")
 
@@ -215,7 +214,7 @@ class Coalition:
 
     def learned(self) -> list[list[int]]:
         """A basis, in reduced form, of the combinations of honest vectors that it can compute."""
-        return computable([row for *_, row in self.rows()], self.honest, self.unknown())
+        return computable([row.tolist() for *_, row in self.rows()], self.unknown(), self.honest)
 
     def unknown(self) -> list[int]:
         """Masks that no corrupt party shares."""
@@ -224,26 +223,6 @@ class Coalition:
     def check(self) -> list[set[int]]:
         """Whether it learned no more than it may; the sums it learned."""
         return allowed(self.learned(), self.honest, self.told, self.least)
-
-
-def computable(rows: Sequence[np.ndarray[Any, Any]], honest: Sequence[int], unknown: Sequence[int]) -> list[list[int]]:
-    """Eliminate the unknown masks from the rows; what is left of the honest vectors, in reduced form."""
-    table = [[int(row[place]) % PRIME for place in (*unknown, *honest)] for row in rows]
-    start = 0
-    for column in range(len(unknown) + len(honest)):
-        pivot = next((place for place in range(start, len(table)) if table[place][column]), None)
-        if pivot is None:
-            continue
-        table[start], table[pivot] = table[pivot], table[start]
-        inverse = pow(table[start][column], -1, PRIME)
-        table[start] = [value * inverse % PRIME for value in table[start]]
-        for place, row in enumerate(table):
-            if place != start and row[column]:
-                factor = row[column]
-                table[place] = [(one - factor * other) % PRIME for one, other in zip(row, table[start], strict=True)]
-        start += 1
-    free = [row for row in table if not any(row[: len(unknown)])]
-    return [row[len(unknown) :] for row in free if any(row)]
 
 
 def allowed(basis: list[list[int]], honest: Sequence[int], told: set[frozenset[int]], least: int) -> list[set[int]]:
@@ -505,7 +484,7 @@ def test_no_choice_of_groups_and_keys_for_each_party_shows_a_part_of_a_group(
             chosen.append(some[place])
         table = np.array(chosen)
         used = unknown[table[:, unknown].any(axis=0)].tolist()
-        basis = computable(chosen, coalition.honest, used)
+        basis = computable([row.tolist() for row in chosen], used, coalition.honest)
         sums = allowed(basis, coalition.honest, coalition.told, coalition.least)
         found |= {len(one) for one in sums}
     assert found <= {len(coalition.honest) - lost for lost in range(shape[2] + 1)}

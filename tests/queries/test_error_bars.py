@@ -102,6 +102,7 @@ def simulate(entry: dict[str, Any], error: float, runs: int = RUNS) -> dict[str,
     ids=lambda entry: str(entry["kind"]),
 )
 @pytest.mark.slow
+@pytest.mark.long
 def test_linear_answers_are_covered(entry: dict[str, Any], part: dict[str, Any], error: float) -> None:
     for label, one in simulate({**entry, **part}, error).items():
         assert AT_LEAST <= one.coverage <= AT_MOST, label
@@ -141,6 +142,7 @@ def test_a_mean_drowned_by_noise_says_so(error: float) -> None:
 @pytest.mark.parametrize("error", [0.5, 30.0, 1000.0])
 @pytest.mark.parametrize("part", [{}, OLD, {"by": {"region": ["tiny", "east"]}}], ids=["all", "where", "by"])
 @pytest.mark.slow
+@pytest.mark.long
 def test_quantiles_are_covered_at_least(part: dict[str, Any], error: float) -> None:
     entry = {"kind": "quantiles", **RANGE, "probabilities": [0.01, 0.1, 0.5, 0.9], "bins": 40}
     for label, one in simulate({**entry, **part}, error).items():
@@ -153,6 +155,7 @@ def test_quantiles_are_covered_at_least(part: dict[str, Any], error: float) -> N
 @pytest.mark.parametrize("part", [{}, OLD], ids=["all", "where"])
 @pytest.mark.parametrize("kind", ["covariance", "correlation"])
 @pytest.mark.slow
+@pytest.mark.long
 def test_covariances_and_correlations_are_covered_at_least(kind: str, part: dict[str, Any], error: float) -> None:
     bounds = {"income": BOUNDS["income"], "education": BOUNDS["education"]}
     for label, one in simulate({"kind": kind, "bounds": bounds, **part}, error).items():
@@ -197,6 +200,7 @@ def check_repairs(one: Simulated) -> None:
     ids=lambda value: "" if isinstance(value, dict) else f"{value:g}",
 )
 @pytest.mark.slow
+@pytest.mark.long
 def test_coefficients_are_covered(entry: dict[str, Any], part: dict[str, Any], error: float) -> None:
     """Of 20,000 people; with more noise some forms have to be repaired, and these come without an interval."""
     runs = {10.0: FEWEST, 300.0: FEWER}.get(error, RUNS) if entry == LINEAR and not part else RUNS
@@ -235,6 +239,7 @@ def test_what_is_claimed_is_coverage_over_all_releases() -> None:
 
 @pytest.mark.parametrize("error", [100.0, 500.0])  # 300 and 850: above
 @pytest.mark.slow
+@pytest.mark.long
 def test_r_squared_is_covered_with_more_noise(error: float) -> None:
     """Or comes without an interval, where the target's own variance is close to the noise."""
     assert simulate(LINEAR, error, FEWEST if error <= 100 else RUNS)["R squared"].overall >= AT_LEAST

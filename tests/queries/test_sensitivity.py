@@ -367,6 +367,7 @@ def test_one_replaced_record_moves_a_sum_by_its_own_change_and_the_allowance(
 @each_unit
 @each_case
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_search_finds_every_query_safe_and_tight(case: Case, unit: Unit) -> None:
     """Shorter than users' searches are, so it may need another start."""
     for seed in range(32):

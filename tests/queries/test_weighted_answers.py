@@ -179,6 +179,7 @@ def pairs_of(kinds: dict[str, Kind]) -> Any:
 
 @pytest.mark.parametrize(("kind", "part"), pairs_of(EVERY))
 @pytest.mark.slow
+@pytest.mark.long
 def test_intervals_cover_where_data_have_nothing_to_do_with_budgets(
     kind: Kind, part: str, few_simulations: None
 ) -> None:
@@ -204,6 +205,7 @@ def test_noise_alone_would_not_cover_and_intervals_are_not_idle(kind: Kind, part
 
 @pytest.mark.parametrize(("kind", "part"), pairs_of(EVERY))
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_wider_interval_covers_data_chosen_against_the_weights(
     kind: Kind, part: str, few_simulations: None
 ) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tests.simulation.symbols import computable
+from tests.protocol.mask_symbols import computable
 from tests.simulation.world import World
 from tpmdp.ledger import Ledger
 from tpmdp.protocol.channel import open_sealed

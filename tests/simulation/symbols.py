@@ -6,7 +6,7 @@ and unknown. So a coalition can compute those combinations of what it has in whi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -21,7 +21,6 @@ from tpmdp.protocol.masks import Mask, to_words, word_type
 from tpmdp.study import session as session_module
 from tpmdp.study.contribution import Contribution
 
-PRIME: Final = 2_147_483_647
 PLACES: Final = 600
 
 
@@ -84,24 +83,3 @@ class SymbolSecrets(LedgerSecrets):
             stored = super().pad(attempt, other, size)
         assert len(stored) == size
         return stored
-
-
-def computable(rows: Sequence[Sequence[int]], unknown: Iterable[int], wanted: Sequence[int]) -> list[list[int]]:
-    """A reduced basis of what can be computed of the wanted places when the unknown ones are eliminated."""
-    hidden = [place for place in unknown if any(row[place] for row in rows)]
-    columns = [*hidden, *wanted]
-    table = [[row[place] % PRIME for place in columns] for row in rows]
-    start = 0
-    for column in range(len(columns)):
-        pivot = next((place for place in range(start, len(table)) if table[place][column]), None)
-        if pivot is None:
-            continue
-        table[start], table[pivot] = table[pivot], table[start]
-        inverse = pow(table[start][column], -1, PRIME)
-        table[start] = [value * inverse % PRIME for value in table[start]]
-        for place, row in enumerate(table):
-            if place != start and row[column]:
-                factor = row[column]
-                table[place] = [(left - factor * right) % PRIME for left, right in zip(row, table[start], strict=True)]
-        start += 1
-    return [row[len(hidden) :] for row in table if not any(row[: len(hidden)]) and any(row)]

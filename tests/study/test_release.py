@@ -62,6 +62,7 @@ def test_every_engine_releases_to_receivers_only(engine: Any) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_error_of_many_releases_is_as_stated() -> None:
     """A chi-square test of the standard error, and of the mean: 300 releases of the whole protocol."""
     found = [run(study(), TABLES).answers[0] for _ in range(300)]

@@ -66,7 +66,9 @@ class Carrier:
 
     def _check(self, message: Message, data: bytes, claimed: int | None) -> None:
         """Refuse what would stop the recipient: the sender is to blame, and not the recipient."""
-        terms, form = self._terms, FORMS[message.kind]
+        terms, form = self._terms, FORMS.get(message.kind)
+        if form is None:
+            raise MessageError(f"a message of kind {message.kind.name}, which has no place here")
         if message.sender >= terms.count or claimed not in (None, message.sender):
             raise MessageError("a message in somebody else's name")
         if message.plan_hash != terms.plan_hash:

@@ -3,19 +3,21 @@
 A client sends a note of its ledger when it enrols and when it has trained. When it is offered terms, it sends those
 that it keeps of the parties in them, and of no others: whom it meets elsewhere is nobody's business. The server hands
 each client its own notes back, before it is charged, and those of the others to keep. Only its owner can read a note,
-and ignores what is none of its own; a server that holds notes back keeps a restored ledger unnoticed.
+and ignores what is none of its own. Clients take turns with what they return: one that returns rubbish takes nobody
+else's place. A server that holds notes back keeps a restored ledger unnoticed.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Collection, Iterable, Mapping
+from itertools import zip_longest
 from typing import Final
 
 from tpmdp.flower.wire import Value, bytes_of
 from tpmdp.ledger.witness import LedgerNotes
 from tpmdp.protocol.messages import MessageError
-from tpmdp.protocol.notes import NOTE_BYTES
+from tpmdp.protocol.notes import NOTE_BYTES, NOTES_MAX
 from tpmdp.protocol.terms import PUBLIC_KEY_BYTES
 
 _HEADS_MAX: Final = 64  # notes of other clients in one message
@@ -65,7 +67,7 @@ class NoteBoard:
 
     def __init__(self) -> None:
         self._newest: dict[bytes, bytes] = {}
-        self._returned: dict[bytes, list[bytes]] = {}
+        self._returned: dict[bytes, dict[bytes, list[bytes]]] = {}  # by owner and by the client that returned them
 
     def take(self, public_key: bytes, fields: Mapping[str, Value]) -> None:
         """Take in what a client sent; a damaged field counts as none."""
@@ -76,12 +78,14 @@ class NoteBoard:
             return
         if note:
             self._newest[public_key] = note
-        for key, returned in heads:
-            notes = self._returned.setdefault(key, [])
-            if returned not in notes and len(notes) < _RETURNED_MAX:
-                notes.append(returned)
+        for key in {key for key, _ in heads}:
+            returned = [note for other, note in heads if other == key]
+            self._returned.setdefault(key, {})[public_key] = returned[:NOTES_MAX]
 
     def fields_for(self, public_key: bytes, clients: Iterable[bytes]) -> dict[str, Value]:
         """What a client is sent among these clients: its own notes, and those of the others."""
         others = [(key, self._newest[key]) for key in clients if key != public_key and key in self._newest]
-        return {"notes": b"".join(self._returned.get(public_key, [])), "heads": pack_heads(others)}
+        witnesses = list(self._returned.get(public_key, {}).values())
+        random.shuffle(witnesses)  # if there are too many for one message, others come with the next
+        notes = dict.fromkeys(note for turn in zip_longest(*witnesses) for note in turn if note is not None)
+        return {"notes": b"".join(list(notes)[:_RETURNED_MAX]), "heads": pack_heads(others)}

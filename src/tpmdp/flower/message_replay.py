@@ -58,13 +58,12 @@ def signed_setup(terms: Terms, arrived: Iterable[bytes]) -> list[bytes]:
     for data in arrived:
         try:
             message = decode(data)
-            form = FORMS[message.kind]
             if (
                 message.kind in (Kind.KEYS, Kind.GROUP)
                 and (message.session, message.plan_hash) == (terms.session, terms.plan_hash)
                 and message.sender < terms.count
-                and len(message.body) == form.length(terms)
-                and message.attempt in form.attempts
+                and len(message.body) == FORMS[message.kind].length(terms)
+                and message.attempt in FORMS[message.kind].attempts
             ):
                 verify(data, terms.roster[message.sender])
                 good.append(data)

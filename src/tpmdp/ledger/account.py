@@ -168,7 +168,7 @@ class Account(LedgerFile):
     def holds(self) -> list[Entry]:
         """The holds for which room is set aside, oldest first."""
         ended = "kind IN ('charge', 'reserve') OR (kind = 'cancel' AND plan = held.plan)"
-        others = f"SELECT 1 FROM entries WHERE session = held.session AND ({ended})"  # noqa: S608 - our own names
+        others = f"SELECT 1 FROM entries WHERE session = held.session AND session <> '' AND ({ended})"  # noqa: S608 - our own names
         query = f"{self._select} AS held WHERE kind = 'hold' AND NOT EXISTS ({others}) ORDER BY number"
         return [Entry(*row) for row in self._read(query)] if self._version > 1 else []
 

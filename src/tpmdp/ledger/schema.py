@@ -38,6 +38,7 @@ SCHEMA: Final = (
     "CREATE TRIGGER no_orphan BEFORE DELETE ON ledger BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END",
 )
 
+# Wherever a session is looked up, `session <> ''` lets SQLite use the index `once`.
 # From format 1 to 2: an entry is known by session, plan and unit. A new ledger is made in both steps, too, so that its
 # tables have the same text as those of a ledger that was upgraded.
 UPGRADE: Final = (
@@ -48,9 +49,9 @@ UPGRADE: Final = (
     "DROP TRIGGER in_order",
     "CREATE TRIGGER in_order BEFORE INSERT ON entries "
     "WHEN NEW.number IS NOT (SELECT coalesce(max(number), 0) + 1 FROM entries) OR (NEW.session <> '' AND EXISTS "
-    "(SELECT 1 FROM entries WHERE session = NEW.session AND plan = NEW.plan AND kind = NEW.kind)) "
+    "(SELECT 1 FROM entries WHERE session = NEW.session AND plan = NEW.plan AND kind = NEW.kind AND session <> '')) "
     "OR (NEW.kind = 'charge' AND EXISTS "
-    "(SELECT 1 FROM entries WHERE session = NEW.session AND kind IN ('charge', 'reserve'))) "
+    "(SELECT 1 FROM entries WHERE session = NEW.session AND kind IN ('charge', 'reserve') AND session <> '')) "
     "BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END",
     # From a hash of data beside its salt, values can be tried.
     "DELETE FROM private WHERE name IN ('salt', 'data') AND session IN "

@@ -54,10 +54,10 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > self._settings.connections_max:
+        peer = "" if self.client is None else self.client[0]
+        if len(self.connections) > self._settings.connections_max and not self._make_room(peer):
             self._refuse(503, InputError("connections", len(self.connections), "are too many", "try again soon"))
             return
-        peer = "" if self.client is None else self.client[0]
         if not is_proxy(peer, self._settings.forwarded_by):
             self._address = address_key(peer)
             self._peers.counts[self._address] += 1
@@ -66,6 +66,22 @@ class Connection(HttpToolsProtocol):
                 self._refuse(503, InputError("connections", count, "from your address are too many", "close some"))
                 return
         self._arm(self._settings.head_timeout_s)
+
+    def _make_room(self, peer: str) -> bool:
+        """Close an idle connection of the address that has the most, unless that is the newcomer's own."""
+        most = max(self._peers.counts, key=self._peers.counts.__getitem__, default="")
+        if not most or self._peers.counts[most] <= self._peers.counts[address_key(peer)] + 1:
+            return False
+        for other in self.connections:
+            if isinstance(other, Connection) and other._address == most and other._is_idle:
+                other._close()
+                return True
+        return False
+
+    @property
+    def _is_idle(self) -> bool:
+        """Whether no request is being answered; a head may be on its way."""
+        return (self.cycle is None or self.cycle.response_complete) and not self.transport.is_closing()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
@@ -93,8 +109,7 @@ class Connection(HttpToolsProtocol):
             self._refuse(431, InputError("request", f"{self._bytes} bytes", "is too long", "send less"))
             return
         super().data_received(data)
-        idle = self.cycle is None or self.cycle.response_complete
-        if idle and self._deadline is None and not self.transport.is_closing():
+        if self._is_idle and self._deadline is None:
             self._arm(self._settings.head_timeout_s)  # uvicorn's own timer ended with the first byte
 
     def on_message_begin(self) -> None:

@@ -199,7 +199,9 @@ def _within_file_limit(settings: RelaySettings) -> RelaySettings:
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (aim, hard))
             soft = aim
-        return replace(settings, connections_max=max(1, min(settings.connections_max, soft - 64)))
+        most = max(1, min(settings.connections_max, soft - 64))
+        each = max(1, min(settings.address_connections_max, most // 2))
+        return replace(settings, connections_max=most, address_connections_max=each)
     return settings
 
 

@@ -1,0 +1,59 @@
+"""Signs of life: `--events`, and what join and run show on standard error while a session goes on."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from tpmdp.cli.options import is_supervised
+
+if TYPE_CHECKING:
+    from tpmdp.report.progress import PartyProgress, RunProgress
+    from tpmdp.study.events import SessionEvent
+
+_REFRESH: Final = 2  # per second
+
+events_option: Final = click.option(
+    "--events",
+    type=click.Choice(["text", "json", "none"]),
+    help="What standard error shows meanwhile: text, lines of json, or none but problems. "
+    "Default: json with --json, else text.",
+)
+
+
+@contextmanager
+def showing(
+    events: str | None, as_json: bool, progress: PartyProgress | RunProgress
+) -> Iterator[Callable[[SessionEvent], None]]:
+    """Show events as the option says: on a terminal as a picture that is kept up to date, otherwise line by line.
+
+    A child process reports them to its parent instead.
+    """
+    chosen = events or ("json" if as_json or is_supervised() else "text")
+    with ExitStack() as stack:
+        live: list[Any] = []
+
+        def show(event: SessionEvent) -> None:
+            if chosen == "json":
+                click.echo(json.dumps(event.plain()), err=not is_supervised())
+                return
+            line = progress.take(event)
+            if line and (event.is_problem or (chosen == "text" and not sys.stderr.isatty())):
+                click.echo(f"tpmdp: {line}", err=True)
+            if chosen == "text" and sys.stderr.isatty() and not live:
+                live.append(stack.enter_context(_live(progress)))
+
+        yield show
+
+
+def _live(progress: PartyProgress | RunProgress) -> Any:
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(stderr=True, highlight=False, emoji=False)
+    return Live(get_renderable=progress.picture, console=console, transient=True, refresh_per_second=_REFRESH)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from tpmdp.cli.options import is_supervised
 
 if TYPE_CHECKING:
+    from rich.live import Live
+
     from tpmdp.report.progress import PartyProgress, RunProgress
     from tpmdp.study.events import SessionEvent
 
@@ -35,23 +37,23 @@ def showing(
     A child process reports them to its parent instead.
     """
     chosen = events or ("json" if as_json or is_supervised() else "text")
-    with ExitStack() as stack:
-        live: list[Any] = []
+    live = _live(progress) if chosen == "text" and sys.stderr.isatty() else None
 
-        def show(event: SessionEvent) -> None:
-            if chosen == "json":
-                click.echo(json.dumps(event.plain()), err=not is_supervised())
-                return
-            line = progress.take(event)
-            if line and (event.is_problem or (chosen == "text" and not sys.stderr.isatty())):
-                click.echo(f"tpmdp: {line}", err=True)
-            if chosen == "text" and sys.stderr.isatty() and not live:
-                live.append(stack.enter_context(_live(progress)))
+    def show(event: SessionEvent) -> None:
+        if chosen == "json":
+            click.echo(json.dumps(event.plain()), err=not is_supervised())
+            return
+        line = progress.take(event)
+        if line and (event.is_problem or (chosen == "text" and live is None)):
+            click.echo(f"tpmdp: {line}", err=True)  # above the picture, if there is one
+        if live is not None:
+            live.refresh()
 
+    with live or nullcontext():
         yield show
 
 
-def _live(progress: PartyProgress | RunProgress) -> Any:
+def _live(progress: PartyProgress | RunProgress) -> Live:
     from rich.console import Console
     from rich.live import Live
 

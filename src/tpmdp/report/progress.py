@@ -29,7 +29,7 @@ class PartyProgress:
         """The present state, for a terminal."""
         from rich.text import Text
 
-        return Text("" if self._event is None else self._event.standing(self._deadline - now_s()))
+        return Text("connecting" if self._event is None else self._event.standing(self._deadline - now_s()))
 
 
 class RunProgress:

@@ -70,7 +70,8 @@ def join(
     """Take part in a STUDY as one party.
 
     Room is set aside in your ledger when you agree. It is charged when all parties have agreed, before anything leaves
-    that depends on your data. A session that was interrupted is resumed by the same command.
+    that depends on your data. A session that was interrupted is resumed by the same command; one that is finished gives
+    the same answer again, without a charge.
 
     Exit codes: 0 done; 2 refused or bad input; 3 the deadline passed or a party was lost, and which.
     """

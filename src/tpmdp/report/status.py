@@ -26,7 +26,8 @@ def print_status(status: StudyStatus, console: Console) -> None:
     for party in status.parties:
         submitted = "adds up" if party.party == status.lead else _word(party.submitted)
         agreed = "other" if party.other_plan else _word(party.agreed)
-        table.add_row(Text(party.party), agreed, _word(party.key), submitted, "sent" if party.answered else "-")
+        answer = ("has it" if party.party == status.lead else "sent") if party.answered else "-"
+        table.add_row(Text(party.party), agreed, _word(party.key), submitted, answer)
     console.print(table)
     others = [party.party for party in status.parties if party.other_plan]
     if others:

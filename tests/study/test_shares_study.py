@@ -136,7 +136,7 @@ def command(*words: str | Path) -> Process:
 def test_a_run_of_processes_is_resumed_after_a_party_was_killed(tmp_path: Path) -> None:
     """Killed while it computes: the run says who, and the same command goes on with one charge and the same noise."""
     study = write(tmp_path / "data", VERTICAL)
-    words: list[str | Path] = ["run", study, "--state", tmp_path / "state", "--json"]
+    words: list[str | Path] = ["run", study, "--state", tmp_path / "state", "--json", "--events", "none"]
     first = command(*words)
     killed = None
     end = time.monotonic() + HANG_S

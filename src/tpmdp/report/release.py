@@ -130,8 +130,7 @@ def print_releases(study: Study, releases: Sequence[PartyRelease], console: Cons
     if all(release.again for release in releases):
         what = "receipt" if all(release.answers is None for release in releases) else "answer"
         console.print(
-            f"Session {study.session} was finished before. This is its {what} again: nothing was computed, sent or "
-            "charged now."
+            f"Session {study.session} was finished before. This is its {what} again: nothing new was sent or charged."
         )
         room = all(release.left is None or release.left >= release.epsilon for release in releases)
         needs = "" if room else ", which needs higher limits (tpmdp ledger limit)"

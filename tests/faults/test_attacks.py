@@ -173,9 +173,10 @@ def test_a_party_that_equivocates_is_named(tmp_path: Path) -> None:
         body = X25519PrivateKey.generate().public_key().public_bytes_raw()
         second = encode(Message(Kind.KEYS, 1, 2, EVERYONE, terms.session, terms.plan_hash, body), identity)
         with EvilRelay(consortium.url, lambda batch: join(batch) + frame(second, 10**9)) as evil:
+            consortium.join("lab")
+            wait_until(lambda: Kind.KEYS in consortium.kinds_of(2))  # later, its number would be below the second's
             processes = [consortium.join(name, "--relay", evil.url) for name in ("north", "south")]
-            processes.append(consortium.join("lab"))
-            told = [ended(process) for process in processes[:2]]
+            told = [ended(process) for process in processes]
         assert [(one.code, "lab sent two different KEYS messages" in one.errors) for one in told] == [(2, True)] * 2, (
             told
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -49,13 +49,20 @@ def showing(
         if live is not None:
             live.refresh()
 
+    def show_safely(event: SessionEvent) -> None:
+        with suppress(OSError):  # a log that is full or that nobody reads any more must not end a session
+            show(event)
+
     with live or nullcontext():
-        yield show
+        yield show_safely
 
 
-def _live(progress: PartyProgress | RunProgress) -> Live:
+def _live(progress: PartyProgress | RunProgress) -> Live | None:
+    """None on a terminal that can only add lines."""
     from rich.console import Console
     from rich.live import Live
 
     console = Console(stderr=True, highlight=False, emoji=False)
+    if console.is_dumb_terminal:
+        return None
     return Live(get_renderable=progress.picture, console=console, transient=True, refresh_per_second=_REFRESH)

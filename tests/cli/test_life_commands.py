@@ -184,7 +184,7 @@ def test_a_study_without_a_relay_has_no_status_there(tmp_path: Path) -> None:
     queries = [{"name": "m", "kind": "maximum", "of": {"kind": "count", "column": "age", "at_least": 65}}]
     with Consortium(tmp_path, queries=queries) as consortium:
         line = refused(*status_words(consortium), folder=tmp_path)
-        assert "is not used by this study: its parties connect to each other" in line
+        assert "is not used by this study, whose parties connect to each other" in line
 
 
 def test_a_terminal_of_40_columns_shows_the_present_state_and_ctrl_c_leaves_it_tidy(tmp_path: Path) -> None:

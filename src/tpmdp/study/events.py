@@ -54,7 +54,7 @@ class SessionEvent:
     waiting: int
     """From how many."""
     sent: int
-    """Bytes sent so far."""
+    """Bytes sent so far; of a computation on shares, known at its end."""
     seconds_left: float
     """Until the deadline."""
     text: str = ""
@@ -171,8 +171,9 @@ class EventTracker:
         joined = frozenset(range(self._terms.count)) - frozenset(missing)
         self._move("connect", joined, missing, awaited="connection")
 
-    def step(self, name: str) -> None:
+    def step(self, name: str, sent: int = 0) -> None:
         """Note a step of a computation on shares, with all parties."""
+        self._sent = sent
         self._move(name, frozenset(range(self._terms.count)), ())
 
     def difference(self, text: str) -> None:

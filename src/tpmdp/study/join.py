@@ -294,7 +294,7 @@ class _SharesJoined(_Joined):
         def on_result(result: IntArray | None, sent: int) -> None:
             release = party_release(contribution, result, sent=sent, guarantee=guarantee_of(job))
             releases.append(account.settle(release))
-            self.tracker.step("done")
+            self.tracker.step("done", sent)
 
         self.tracker.connected(others)
         run_in_process(

@@ -94,7 +94,7 @@ def study_status(
     RelayError if the relay cannot be used now.
     """
     if not study.computation.uses_relay:
-        rule = "is not used by this study: its parties connect to each other"
+        rule = "is not used by this study, whose parties connect to each other"
         raise InputError("relay", relay, rule, "ask the parties; tpmdp join shows who is connected")
     offered = study.terms() if terms is None else terms
     study.check_terms(offered)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import io
 import json
 import re
 import signal
@@ -20,6 +21,8 @@ from tests.faults.consortium import NAMES, Consortium, ended
 from tests.patience import wait_until
 from tests.processes import Process
 from tpmdp._util.warm_process import WarmProcess
+from tpmdp.report.status import print_status
+from tpmdp.study.status import PartyStatus, StudyStatus
 
 
 def join_words(consortium: Consortium, name: str, *more: str) -> list[str]:
@@ -124,6 +127,32 @@ def test_the_status_names_a_party_with_another_study(tmp_path: Path) -> None:
         assert "0 of 3 have joined; waiting for north, south, lab" in done.stdout
         assert "Another study or plan: south." in done.stdout
         assert ["south", "other", "-", "-", "-"] in [line.split() for line in done.stdout.splitlines()]
+
+
+def test_a_narrow_status_says_how_far_each_party_is_and_cuts_nothing() -> None:
+    from rich.console import Console
+
+    stages = ["-", "agreed", "sent a key", "submitted", "been answered", "another study"]
+    parties = tuple(
+        PartyStatus(
+            f"party_with_a_long_name_{place}",
+            agreed=place in range(1, 5),
+            key=place in range(2, 5),
+            submitted=place in range(3, 5),
+            answered=place == 4,
+            other_plan=place == 5,
+        )
+        for place in range(6)
+    )
+    state = StudyStatus("x / session 1", known=True, attempt=3, lead="party_with_a_long_name_0", parties=parties)
+    console = Console(file=io.StringIO(), width=40, highlight=False)
+    with console.capture() as capture:
+        print_status(state, console)
+    text = capture.get()
+    assert max(len(line.rstrip()) for line in text.splitlines()) <= 40
+    for stage in stages:
+        assert stage in text
+    assert "attempt 3" in text
 
 
 @contextmanager

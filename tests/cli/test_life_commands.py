@@ -91,6 +91,8 @@ def test_the_status_tells_who_has_come_and_changes_nothing(tmp_path: Path) -> No
         assert not consortium.ledger_file("lab").exists()
         north, south = consortium.join("north"), consortium.join("south")
         wait_until(lambda: len(consortium.senders()) == 2)
+        south.stderr.close()  # nobody reads its log any more, which must not stop it
+        south.stderr = None
         assert status()["summary"] == "2 of 3 have joined; waiting for lab"
         table = tpmdp(*status_words(consortium), folder=tmp_path).stdout
         rows = [line.split() for line in table.splitlines()]

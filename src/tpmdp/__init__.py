@@ -36,12 +36,14 @@ if TYPE_CHECKING:
     from tpmdp.queries.base import Query
     from tpmdp.queries.custom import load_queries
     from tpmdp.spec import Party, Spec
+    from tpmdp.study.events import SessionEvent
     from tpmdp.study.expectation import Expectation, expect
     from tpmdp.study.identity import read_key
     from tpmdp.study.join import join
     from tpmdp.study.model import Study
     from tpmdp.study.release import PartyRelease, Release
     from tpmdp.study.run import run
+    from tpmdp.study.status import PartyStatus, StudyStatus, study_status
 
 _HOME = {
     "gaussian.calibration": ("calibrate", "delta_at", "epsilon_at", "mu_at"),
@@ -56,6 +58,7 @@ _HOME = {
         "TpmdpError",
     ),
     "data.source": ("read_table",),
+    "study.events": ("SessionEvent",),
     "study.expectation": ("Expectation", "expect"),
     "study.identity": ("read_key",),
     "ledger": ("Ledger", "LedgerError", "OverspendError"),
@@ -69,6 +72,7 @@ _HOME = {
     "queries.custom": ("load_queries",),
     "study.release": ("PartyRelease", "Release"),
     "study.run": ("run",),
+    "study.status": ("PartyStatus", "StudyStatus", "study_status"),
     "spec": ("Party", "Spec"),
     "study.model": ("Study",),
 }
@@ -89,13 +93,16 @@ __all__ = [
     "OverspendError",
     "Party",
     "PartyRelease",
+    "PartyStatus",
     "Plan",
     "Protection",
     "Query",
     "Release",
+    "SessionEvent",
     "SolverError",
     "Spec",
     "Study",
+    "StudyStatus",
     "TpmdpError",
     "Verdict",
     "Weights",
@@ -111,6 +118,7 @@ __all__ = [
     "read_key",
     "read_table",
     "run",
+    "study_status",
     "worst_coalitions",
 ]
 

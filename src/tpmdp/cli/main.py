@@ -25,6 +25,7 @@ from tpmdp.cli.query import check_query, query
 from tpmdp.cli.relay import relay
 from tpmdp.cli.sections import Sections
 from tpmdp.cli.start import accept, init, invite, key, keygen
+from tpmdp.cli.status import status
 from tpmdp.cli.study import fingerprint, join, run, terms
 from tpmdp.errors import CertificateError, DeadlineError, TpmdpError, shown
 
@@ -44,7 +45,7 @@ cli.add_sections(
     {
         "Start a study": (init, invite, accept, keygen, key),
         "Look before you pay": (query, plan, verify, fingerprint, terms, check_query),
-        "Take part": (run, join, relay, ledger),
+        "Take part": (run, join, status, relay, ledger),
         "Learn and compare": (flower, experiment),
     }
 )

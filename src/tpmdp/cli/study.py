@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
+from tpmdp.cli.events import events_option, showing
 from tpmdp.cli.options import as_flags, is_supervised, supervised
 from tpmdp.cli.query import queries_option
 from tpmdp.errors import InputError
@@ -46,7 +45,8 @@ _JOIN_FLAGS: Final = {"party": "--as", "relay": "--relay", "listen": "--listen",
 @queries_option
 @click.option("--ca", "authority", type=_FILE, help="Certificate to trust for the relay, if it is not a public one.")
 @click.option("--plain-http", is_flag=True, help="Do without TLS to a relay on another machine.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON lines: one for each step, then the outcome.")
+@click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
+@events_option
 @supervised
 @as_flags(_JOIN_FLAGS)
 def join(
@@ -65,15 +65,18 @@ def join(
     authority: Path | None,
     plain_http: bool,
     as_json: bool,
+    events: str | None,
 ) -> None:
     """Take part in a STUDY as one party.
 
     Room is set aside in your ledger when you agree. It is charged when all parties have agreed, before anything leaves
-    that depends on your data. A session that was interrupted is resumed by the same command.
+    that depends on your data. A session that was interrupted is resumed by the same command; one that is finished gives
+    the same answer again, without a charge.
 
     Exit codes: 0 done; 2 refused or bad input; 3 the deadline passed or a party was lost, and which.
     """
     from tpmdp.engines.relay.mailbox import check_url
+    from tpmdp.report.progress import PartyProgress
     from tpmdp.report.release import uncounted_text
     from tpmdp.study.contribution import contribute
     from tpmdp.study.identity import read_key
@@ -112,22 +115,16 @@ def join(
             contribution = contribution or read_contribution()
         if peers is None and not is_supervised() and has_no_session(ledger):
             click.echo(f"tpmdp: {author_notice(study_file, key_file)}", err=True)
-        release = take_part(
-            contribution,
-            identity,
-            ledger,
-            relay=relay,
-            certificate_authority=authority,
-            watch=_watch(as_json),
-            on_trouble=lambda problem: click.echo(
-                f"tpmdp: cannot use {relay} now ({problem}); trying until the deadline", err=True
-            ),
-            listen=listen,
-            on_step=_step(as_json),
-            on_difference=lambda text: click.echo(
-                f"tpmdp: {text}; nothing is charged, and the session goes on once it is mended", err=True
-            ),
-        )
+        with showing(events, as_json, PartyProgress()) as on_event:
+            release = take_part(
+                contribution,
+                identity,
+                ledger,
+                relay=relay,
+                certificate_authority=authority,
+                listen=listen,
+                on_event=on_event,
+            )
     if as_json:
         click.echo(json.dumps({"outcome": release.plain()}, allow_nan=False))
         return
@@ -232,38 +229,6 @@ def read_study(path: Path, session: int | None, deadline: str | None, queries_fi
     return study
 
 
-def _step(as_json: bool) -> Callable[[str], None]:
-    """Show each step of a computation on shares, as `_watch` shows those of a sum."""
-
-    def show(step: str) -> None:
-        if as_json:
-            click.echo(json.dumps({"step": step, "attempt": 1, "sent": 0, "waiting_for": []}))
-        elif sys.stderr.isatty():
-            click.echo(step, err=True)
-
-    return show
-
-
-def _watch(as_json: bool) -> Callable[..., None]:
-    """Show each new step once: as JSON for a program, or on standard error for a person at a terminal."""
-    last: list[tuple[str, int]] = []
-
-    def watch(party: Any, sent: int) -> None:
-        state = (party.step, party.attempt)
-        if last == [state]:
-            return
-        last[:] = [state]
-        waiting = [party.terms.spec.name(other) for other in party.waiting_for()]
-        if as_json:
-            line = {"step": party.step, "attempt": party.attempt, "sent": sent, "waiting_for": waiting[:20]}
-            click.echo(json.dumps(line))
-        elif sys.stderr.isatty():
-            text = f"{party.step}: waiting for {', '.join(waiting[:5])}" if waiting else party.step
-            click.echo(text, err=True)
-
-    return watch
-
-
 @click.command()
 @click.argument("study_file", metavar="STUDY", type=_FILE)
 @click.option(
@@ -283,6 +248,7 @@ def _watch(as_json: bool) -> Callable[..., None]:
 @queries_option
 @click.option("--plot", type=_FILE, help="Draw the answers with error bars here (.png or .svg).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+@events_option
 def run(
     study_file: Path,
     data_folder: Path | None,
@@ -292,6 +258,7 @@ def run(
     queries_file: Path | None,
     plot: Path | None,
     as_json: bool,
+    events: str | None,
 ) -> None:
     """Run a whole STUDY on this machine: a relay, and every party in its own process.
 
@@ -299,6 +266,7 @@ def run(
     gives the same answer; --session 2 is a new one.
     """
     from tpmdp._util.party_files import TRIAL
+    from tpmdp.report.progress import RunProgress
     from tpmdp.study.local_run import run_study
 
     study = read_study(study_file, session, deadline, queries_file=queries_file)
@@ -318,7 +286,8 @@ def run(
     def notice(text: str) -> None:
         click.echo(f"tpmdp: {text}", err=True)
 
-    releases = run_study(study, folder, state, queries=queries_file, notice=notice)
+    with showing(events, as_json, RunProgress([party.name for party in study.parties])) as on_event:
+        releases = run_study(study, folder, state, queries=queries_file, notice=notice, on_event=on_event)
     if plot is not None:
         _draw(study, releases, plot)
     if as_json:

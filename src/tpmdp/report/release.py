@@ -128,10 +128,14 @@ def print_releases(study: Study, releases: Sequence[PartyRelease], console: Cons
     threshold = f"threshold {study.threshold}{drop}, protecting each {study.unit}"
     console.print(escape(f"{study.label}: {len(study.parties)} parties, {study.records} records, {threshold}"))
     if all(release.again for release in releases):
-        console.print("This session was finished before: nothing new was sent or charged.")
+        what = "receipt" if all(release.answers is None for release in releases) else "answer"
+        console.print(
+            f"Session {study.session} was finished before. This is its {what} again: nothing new was sent or charged."
+        )
         room = all(release.left is None or release.left >= release.epsilon for release in releases)
         needs = "" if room else ", which needs higher limits (tpmdp ledger limit)"
-        console.print(f"A new one: --session {study.session + 1}{needs}.")
+        everybody = "" if len(releases) > 1 else " for every party"
+        console.print(f"A new session has new noise and a new charge: --session {study.session + 1}{everybody}{needs}.")
     if first.missing:
         records = sum(study.party(name).records for name in first.missing)
         names = ", ".join(first.missing)

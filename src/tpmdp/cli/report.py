@@ -167,9 +167,11 @@ def verify_record(path: Path, ledger_files: Sequence[Path], queries_file: Path |
             compared |= any(text.startswith("the answer is") for text in more)
     open_points = []
     if is_page and same is None:
-        open_points.append(f"tpmdp {record.written_by} wrote the page, so this version cannot compare it with the record")
+        open_points.append(f"the page around the record: it was written by tpmdp {record.written_by}")
     if record.parties and not ledger_files:
         open_points.append("that the entries are in the parties' ledgers: give yours with --ledger")
+    if not record.is_draft and not ledger_files:
+        open_points.append("that this is the study you know: compare the hash with tpmdp fingerprint")
     if record.answers is not None and not compared:
         open_points.append("that this is the answer: give the ledger of a receiver with --ledger")
     if as_json:

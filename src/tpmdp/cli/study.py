@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from tpmdp.cli.options import as_flags, is_supervised, supervised
+from tpmdp.cli.outcome import check_outcome_files, outcome_options, write_outcome_files
 from tpmdp.cli.query import queries_option
 from tpmdp.errors import InputError
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from tpmdp.protocol.terms import Terms
     from tpmdp.study.contribution import Contribution
     from tpmdp.study.model import Study
+    from tpmdp.study.record import SessionRecord
     from tpmdp.study.release import PartyRelease
 
 _FILE: Final = click.Path(path_type=Path, readable=False)  # our own reader words the errors
@@ -46,6 +48,7 @@ _JOIN_FLAGS: Final = {"party": "--as", "relay": "--relay", "listen": "--listen",
 @queries_option
 @click.option("--ca", "authority", type=_FILE, help="Certificate to trust for the relay, if it is not a public one.")
 @click.option("--plain-http", is_flag=True, help="Do without TLS to a relay on another machine.")
+@outcome_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines: one for each step, then the outcome.")
 @supervised
 @as_flags(_JOIN_FLAGS)
@@ -64,6 +67,8 @@ def join(
     queries_file: Path | None,
     authority: Path | None,
     plain_http: bool,
+    out: Path | None,
+    plot: Path | None,
     as_json: bool,
 ) -> None:
     """Take part in a STUDY as one party.
@@ -83,6 +88,7 @@ def join(
 
     study = read_study(study_file, session, deadline, queries_file=queries_file)
     study.index(name)  # refuses a party that is not in the study
+    check_outcome_files(out, plot, name in study.receivers)
     identity = read_key(key_file)
     relay = None if url is None else check_url(url, plain_http)
     path = ledger_file if ledger_file is not None else key_file.with_suffix(".ledger")
@@ -128,6 +134,19 @@ def join(
                 f"tpmdp: {text}; nothing is charged, and the session goes on once it is mended", err=True
             ),
         )
+    _print_outcome(study, release, as_json)
+
+    def record(with_answer: bool) -> SessionRecord:
+        from tpmdp.ledger import Ledger
+        from tpmdp.study.record import SessionRecord
+
+        with Ledger.open(path) as ledger:
+            return SessionRecord.of(study, [ledger], offered, with_answer=with_answer)
+
+    write_outcome_files(study, [release], out, plot=plot, record=record, as_json=as_json)
+
+
+def _print_outcome(study: Study, release: PartyRelease, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"outcome": release.plain()}, allow_nan=False))
         return
@@ -281,7 +300,7 @@ def _watch(as_json: bool) -> Callable[..., None]:
 @click.option("--session", type=int, help="Number of the session. Default: what the study says.")
 @click.option("--deadline", help="Stop waiting then. Default: what the study says.")
 @queries_option
-@click.option("--plot", type=_FILE, help="Draw the answers with error bars here (.png or .svg).")
+@outcome_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 def run(
     study_file: Path,
@@ -290,6 +309,7 @@ def run(
     session: int | None,
     deadline: str | None,
     queries_file: Path | None,
+    out: Path | None,
     plot: Path | None,
     as_json: bool,
 ) -> None:
@@ -302,12 +322,7 @@ def run(
     from tpmdp.study.local_run import run_study
 
     study = read_study(study_file, session, deadline, queries_file=queries_file)
-    if plot is not None:
-        from tpmdp._util.files import check_output
-
-        if plot.suffix.lower() not in (".png", ".svg"):
-            raise InputError("--plot", str(plot), "must end in .png or .svg", "rename the picture")
-        check_output(plot)
+    check_outcome_files(out, plot, receives=True)
     trial = study_file.parent / TRIAL  # from tpmdp init
     beside, at_hand = (trial, trial) if trial.is_dir() else (study_file.parent, Path("tpmdp-state"))
     folder = data_folder if data_folder is not None else beside
@@ -319,8 +334,19 @@ def run(
         click.echo(f"tpmdp: {text}", err=True)
 
     releases = run_study(study, folder, state, queries=queries_file, notice=notice)
-    if plot is not None:
-        _draw(study, releases, plot)
+    _print_outcomes(study, releases, as_json)
+
+    def record(with_answer: bool) -> SessionRecord:
+        from tpmdp._util.party_files import party_file
+        from tpmdp.cli.report import record_of
+
+        ledgers = [party_file(state, release.party, ".ledger") for release in releases]
+        return record_of(state / "study.toml", ledgers, with_answer, queries=queries_file)
+
+    write_outcome_files(study, releases, out, plot=plot, record=record, as_json=as_json)
+
+
+def _print_outcomes(study: Study, releases: list[PartyRelease], as_json: bool) -> None:
     if as_json:
         weights = dict(zip(study.party_records, study.weights.each.tolist(), strict=True))
         more = {} if study.weights.are_equal else {"weights": weights}
@@ -330,12 +356,3 @@ def run(
     from tpmdp.report.release import print_releases
 
     print_with(lambda console: print_releases(study, releases, console))
-    if plot is not None:
-        click.echo(f"wrote {plot}")
-
-
-def _draw(study: Study, releases: list[PartyRelease], path: Path) -> None:
-    from tpmdp.report.plot_release import draw_answers
-
-    answers = next(release.answers for release in releases if release.answers is not None)
-    draw_answers(study, answers, path)

@@ -16,8 +16,8 @@ h3 { font-size: 1rem; margin: 1.4rem 0 .3rem; }
 p, ul, ol, dl { margin: .5rem 0; }
 p, li, dd { max-width: 46rem; }
 .kind { color: #555; margin: 0; font-size: .95rem; }
-.status { display: inline-block; border: 1px solid #0072b2; border-radius: .3rem; padding: .1rem .6rem; margin: 0 0 .9rem;
-  color: #00466e; background: #eef6fb; }
+.status { display: inline-block; border: 1px solid #0072b2; border-radius: .3rem; padding: .1rem .6rem;
+  margin: 0 0 .9rem; color: #00466e; background: #eef6fb; }
 .warning { border-left: .35rem solid #d55e00; background: #fdf1ea; padding: .5rem .9rem; margin: 1rem 0; }
 .note, .wide + p.note { color: #555; font-size: .88rem; }
 dl { display: grid; grid-template-columns: minmax(9rem, 14rem) 1fr; gap: .3rem 1rem; }

@@ -106,8 +106,8 @@ class SessionRecord:
         """
         if any(party.public_key is None for party in study.parties):
             if ledgers:
-                rule, remedy = "has no public keys, so its session is not known", "give the file the parties joined with"
-                raise InputError("study", study.name, rule, f"{remedy}; tpmdp run leaves it in its state folder")
+                remedy = "give the file the parties joined with; tpmdp run leaves it in its state folder"
+                raise InputError("study", study.name, "has no public keys, so its session is not known", remedy)
             keys = {party.name: hashlib.sha256(party.name.encode()).digest() for party in study.parties}
             return cls(study, study.with_keys(keys).terms(), is_draft=True)
         if terms is not None:
@@ -253,7 +253,7 @@ class SessionRecord:
                 entry.number <= previous.number
                 or (entry.number == previous.number + 1 and entry.previous != previous.hash)
             ):
-                raise CertificateError(f"ledger violated: entry {entry.number} of {name} does not follow the one before")
+                raise CertificateError(f"ledger violated: entry {entry.number} of {name} is out of order")
             if (entry.session, entry.plan) != (key.session.hex(), key.plan.hex()) or entry.study != self.study.label:
                 raise CertificateError(f"ledger violated: entry {entry.number} of {name} is about another session")
             if (entry.is_charge or entry.kind == "hold") and (entry.mu, entry.closeness) != (mu, closeness):

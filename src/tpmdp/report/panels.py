@@ -98,7 +98,7 @@ def axis_text(settings: Mapping[str, Any]) -> str:
     """
     inner = settings.get("of")
     if inner is not None:  # the largest of the parties' answers
-        return f"{axis_text(inner.settings())}, largest of all parties"
+        return f"{axis_text(inner)}, largest of all parties"
     return _AXES.get(settings["kind"], "answer").format(column=settings.get("column", "the column"))
 
 

@@ -42,7 +42,7 @@ def _question(settings: Mapping[str, Any]) -> str:
             f"Which values of {column} lie above these shares of records: {_value(settings['probabilities'])} {within}"
         )
     if kind == "maximum":
-        return f"The largest of the parties' answers to: {_question(settings['of'].settings())}"
+        return f"The largest of the parties' answers to: {_question(settings['of'])}"
     words: dict[str, str] = {
         "count": "How many records are there",
         "sum": f"What is the sum of {column} {within}",

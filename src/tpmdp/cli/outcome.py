@@ -64,8 +64,7 @@ def write_outcome_files(
     answers = next((release.answers for release in releases if release.answers is not None), None)
     remarks = []
     if out is not None:
-        from tpmdp.cli.report import answer_remark
-        from tpmdp.report.answer_file import write_answer_file
+        from tpmdp.report.answer_file import answer_remark, write_answer_file
 
         written = record(answers is not None)
         write_answer_file(written, out)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +13,7 @@ import click
 
 from tpmdp.cli.options import as_flags
 from tpmdp.cli.query import queries_option
+from tpmdp.cli.study import read_study, record_of
 from tpmdp.errors import CertificateError, InputError
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def report(
 
     Example: tpmdp report study.toml --ledger north.ledger --out report.html
     """
-    from tpmdp.report.answer_file import check_answer_file, write_answer_file
+    from tpmdp.report.answer_file import answer_remark, check_answer_file, write_answer_file
 
     check_answer_file(out, suffixes=(".html", ".json"))
     if source.suffix.lower() == ".json":
@@ -68,29 +69,6 @@ def report(
         record = _of_study(source, ledger_files, with_answer, session=session, terms=terms_file, queries=queries_file)
     write_answer_file(record, out)
     click.echo(f"wrote {out}{answer_remark(record)}")
-
-
-def answer_remark(record: SessionRecord) -> str:
-    """Whether a file has the answer, and who may see it."""
-    if record.answers is None:
-        return ", without the answer"
-    if len(record.study.receivers) == len(record.study.parties):
-        return " with the answer, which all parties receive"
-    return f" with the answer: only {', '.join(record.study.receivers)} may see it"
-
-
-def record_of(study_file: Path, ledgers: Sequence[Path], with_answer: bool, **options: Any) -> SessionRecord:
-    """The record of a session from the study and ledgers on disk; options as those of the command."""
-    from tpmdp.cli.study import read_study, read_terms
-    from tpmdp.ledger import Ledger
-    from tpmdp.study.record import SessionRecord
-
-    study = read_study(study_file, options.get("session"), None, queries_file=options.get("queries"))
-    terms = options.get("terms")
-    given = read_terms(terms) if isinstance(terms, Path) else terms
-    with ExitStack() as stack:
-        opened = [stack.enter_context(Ledger.open(path)) for path in ledgers]
-        return SessionRecord.of(study, opened, given, with_answer=with_answer)
 
 
 def _of_study(source: Path, ledgers: Sequence[Path], with_answer: bool, **options: Any) -> SessionRecord:
@@ -106,7 +84,6 @@ def _of_study(source: Path, ledgers: Sequence[Path], with_answer: bool, **option
 
 def _ledgers_in(folder: Path, study_file: Path, queries_file: Path | None) -> Iterator[Path]:
     from tpmdp._util.party_files import party_file
-    from tpmdp.cli.study import read_study
 
     for party in read_study(study_file, None, None, queries_file=queries_file).parties:
         path = party_file(folder, party.name, ".ledger")

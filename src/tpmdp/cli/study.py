@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -251,6 +252,26 @@ def read_study(path: Path, session: int | None, deadline: str | None, queries_fi
     return study
 
 
+def record_of(
+    study_file: Path,
+    ledgers: Sequence[Path],
+    with_answer: bool,
+    *,
+    queries: Path | None,
+    session: int | None = None,
+    terms: Path | None = None,
+) -> SessionRecord:
+    """The record of a session from the study and the ledgers on disk."""
+    from tpmdp.ledger import Ledger
+    from tpmdp.study.record import SessionRecord
+
+    study = read_study(study_file, session, None, queries_file=queries)
+    given = None if terms is None else read_terms(terms)
+    with ExitStack() as stack:
+        opened = [stack.enter_context(Ledger.open(path)) for path in ledgers]
+        return SessionRecord.of(study, opened, given, with_answer=with_answer)
+
+
 def _step(as_json: bool) -> Callable[[str], None]:
     """Show each step of a computation on shares, as `_watch` shows those of a sum."""
 
@@ -338,7 +359,6 @@ def run(
 
     def record(with_answer: bool) -> SessionRecord:
         from tpmdp._util.party_files import party_file
-        from tpmdp.cli.report import record_of
 
         ledgers = [party_file(state, release.party, ".ledger") for release in releases]
         return record_of(state / "study.toml", ledgers, with_answer, queries=queries_file)

@@ -62,6 +62,15 @@ def write_answer_file(record: SessionRecord, path: Path) -> None:
             temporary.write_text(page(record), encoding="utf-8")
 
 
+def answer_remark(record: SessionRecord) -> str:
+    """Whether a file has the answer, and who may see it."""
+    if record.answers is None:
+        return ", without the answer"
+    if len(record.study.receivers) == len(record.study.parties):
+        return " with the answer, which all parties receive"
+    return f" with the answer: only {', '.join(record.study.receivers)} may see it"
+
+
 def _write_csv(record: SessionRecord, path: Path) -> None:
     answers = record.answers or ()
     columns = [*COLUMNS, *(_WEIGHTED if any(answer.always is not None for answer in answers) else ())]

@@ -66,19 +66,29 @@ def names(texts: Sequence[str], most: int = 12) -> Html:
     return Html(", ".join(shown[:-1]) + " and " + shown[-1] if len(shown) > 1 else shown[0])
 
 
-def table(headings: Sequence[object], rows: Iterable[Sequence[object]], numbers: Collection[int] = ()) -> Html:
-    """A table; `numbers` are the columns that are aligned to the right.
+def table(
+    headings: Sequence[object],
+    rows: Iterable[Sequence[object]],
+    numbers: Collection[int] = (),
+    *,
+    has_cards: bool = False,
+) -> Html:
+    """A table; `numbers` are the columns that are aligned to the right. On a narrow screen rows may become cards.
 
     >>> table(["party"], [["a&b"]])[-54:]
     '<tbody><tr><td>a&amp;b</td></tr></tbody></table></div>'
     """
 
     def line(kind: str, cells: Sequence[object]) -> Html:
-        marked = [
-            tag(kind, each, class_="number") if place in numbers else tag(kind, each)
-            for place, each in enumerate(cells)
-        ]
+        marked = []
+        for place, (heading, cell) in enumerate(zip(headings, cells, strict=True)):
+            style: dict[str, object] = {"class_": "number"} if place in numbers else {}
+            if has_cards and kind == "td":
+                style["data_label"] = heading
+                cell = tag("span", cell) if str(cell) else cell
+            marked.append(tag(kind, cell, **style))
         return tag("tr", *marked)
 
     body = tag("tbody", *(line("td", row) for row in rows))
-    return tag("div", tag("table", tag("thead", line("th", headings)), body), class_="wide")
+    kind = "wide cards" if has_cards else "wide"
+    return tag("div", tag("table", tag("thead", line("th", headings)), body), class_=kind)

@@ -9,7 +9,7 @@ import html
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -236,18 +236,23 @@ def _answer_row(answer: Answer, weighted: bool) -> list[object]:
 
 
 def _expected(record: SessionRecord) -> Html:
-    rows = []
-    for each in expect(record.study).queries:
-        for answer in each.answers[:ROWS_MAX]:
-            rows.append([name(answer.label), _within(answer)])
-    told = "The answer is not in this file. A receiver can make a report that has it: tpmdp report --with-answer."
+    rows = [row for each in expect(record.study).queries for row in _expected_rows(each.answers)]
+    hint = "The answer is not in this file. A receiver can make a report that has it: tpmdp report --with-answer."
     return tag(
         "section",
         tag("h2", "How exact the answer is"),
-        *([tag("p", told)] if record.status == "settled" else []),
+        *([tag("p", hint)] if record.status == "settled" else []),
         table(["answer", "95 % of the time within"], rows[:_ANSWERS_MAX], numbers={1}),
         tag("p", "Expected error of the noise, if values spread evenly over their bounds.", class_="note"),
     )
+
+
+def _expected_rows(answers: Sequence[Answer]) -> list[list[object]]:
+    """A row for each answer of a query; one row if they are many and alike."""
+    texts = {_within(answer) for answer in answers}
+    if len(answers) > 3 and len(texts) == 1:
+        return [[joined([name(answers[0].query), f": each of {len(answers)}"]), texts.pop()]]
+    return [[name(answer.label), _within(answer)] for answer in answers[:ROWS_MAX]]
 
 
 def _within(answer: Answer) -> str:

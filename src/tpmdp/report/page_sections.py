@@ -46,9 +46,9 @@ def promise_section(record: SessionRecord, promised: Sequence[PartyPromise]) -> 
                 "p",
                 "In numbers: suppose two values are as likely as each other. A blind guess between them is right 50 % "
                 f"of the time. With the answer, the best guess is right at most {percent_up(weakest.guess)} of the "
-                "time (",
+                "time, for ",
                 name(weakest.party),
-                "); the table below has each party.",
+                "; the table below has each party.",
             )
         )
     not_promised = [
@@ -93,7 +93,7 @@ def coalitions_section(record: SessionRecord, promised: Sequence[PartyPromise]) 
     return tag(
         "section",
         tag("h2", "Each party and its worst coalition"),
-        table(headings, rows, numbers={1, 3, 4, 5, 6}),
+        table(headings, rows, numbers={1, 3, 4, 5, 6}, has_cards=True),
         *([tag("p", f"{more} more parties are in the record below.", class_="note")] if more > 0 else []),
         tag(
             "p",
@@ -123,7 +123,7 @@ def charges_section(record: SessionRecord) -> Html:
     cells = [[name(each.party), *_entry_row(entry)] for each in record.parties[:ROWS_MAX] for entry in each.entries]
     headings = ["ledger of", "entry", "what", "time (UTC)", "epsilon", "in all", "limit", "hash begins"]
     note = "epsilon: of this session alone. in all: of every session in this ledger until then. At the limit's delta."
-    entries = table(headings, cells, numbers={1, 4, 5, 6})
+    entries = table(headings, cells, numbers={1, 4, 5, 6}, has_cards=True)
     return tag("section", heading, entries, tag("p", note, class_="note"))
 
 
@@ -187,7 +187,7 @@ def _sweep_pictures(result: Sweep, unit: str) -> Iterator[Html]:
     drawn = [Line("plan of least noise", BLUE, curve, has_dots=len(curve) <= 15)]
     if result.is_relative:
         level = result.curator
-        drawn.append(Line("trusted curator", GREY, [(ends[0], level), (ends[1], level)], "4 3", has_dots=False))
+        drawn.append(Line("trusted curator", GREY, [(ends[0], level), (ends[1], level)], dash="4 3", has_dots=False))
     mark = (float(result.threshold), 1.0) if result.is_relative else None
     chart = Chart("threshold: how many parties may collude", unit, drawn, mark=mark, ticks=ticks)
     yield tag("figure", tag("figcaption", "Noise against the threshold"), lines(chart, "Noise against the threshold"))

@@ -44,6 +44,14 @@ details pre { font-size: .72rem; }
   dl { grid-template-columns: 1fr; gap: 0; }
   dd { margin-bottom: .5rem; }
   svg text { font-size: 12.5px; }
+  .cards table, .cards tbody, .cards tr, .cards td { display: block; width: 100%; }
+  .cards thead { display: none; }
+  .cards tr { border-bottom: 1px solid #999; padding: .4rem 0; }
+  .cards td { border: 0; padding: .1rem 0; display: flex; gap: 1rem; text-align: left; white-space: normal; }
+  .cards td:empty { display: none; }
+  .cards td::before { content: attr(data-label); color: #555; flex: 0 0 8.5rem; }
+  .cards td > span { min-width: 0; overflow-wrap: anywhere; }
+  .cards td:first-child { font-weight: 600; }
 }
 @media print {
   @page { margin: 16mm; }

@@ -26,7 +26,7 @@ def question_text(query: BaseQuery) -> str:
 
 
 def _question(settings: Mapping[str, Any]) -> str:
-    kind, column = settings["kind"], settings.get("column")
+    kind, column, target = settings["kind"], settings.get("column"), settings.get("target")
     within = f"(values are cut to {_value(settings['low'])} to {_value(settings['high'])})" if "low" in settings else ""
     bounds = f"(bounds: {_value(settings['bounds'])})" if "bounds" in settings else ""
     if kind == "count" and column is not None:
@@ -39,7 +39,7 @@ def _question(settings: Mapping[str, Any]) -> str:
         return f"How many records fall into each part of {column} {places}".rstrip()
     if kind == "quantiles":
         return (
-            f"Which values of {column} lie above these shares of records: {_value(settings['probabilities'])} {within}"
+            f"Below which values of {column} lie these shares of records: {_value(settings['probabilities'])} {within}"
         )
     if kind == "maximum":
         return f"The largest of the parties' answers to: {_question(settings['of'])}"
@@ -50,8 +50,14 @@ def _question(settings: Mapping[str, Any]) -> str:
         "variance": f"What is the variance of {column} {within}",
         "covariance": f"How do these columns vary together {bounds}",
         "correlation": f"How are these columns correlated {bounds}",
-        "linear_regression": f"How does {settings.get('target')} depend on the others, by a line {bounds}",
-        "vertical_regression": f"How does {settings.get('target')} depend on the others, by a line {bounds}",
+        "linear_regression": f"How does {target} change with the other columns: linear regression {bounds}",
+        "vertical_regression": (
+            f"How does {target} change with the other columns, which other parties hold: linear regression {bounds}"
+        ),
+        "logistic_regression": (
+            f"How does it change with other columns whether {target} is at least "
+            f"{_value(settings.get('threshold', 0.5))}: logistic regression {bounds}"
+        ),
     }
     if kind in words:
         return words[kind].strip()

@@ -22,6 +22,7 @@ _LABEL_SHOWN: Final = 62
 _GRID: Final = "#E6E6E6"
 _BARS_NAMED: Final = 9
 Place = Callable[[float], float]
+Pair = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -72,11 +73,11 @@ def intervals(panel: Panel) -> Html:
         return Html("")
     low, high = min(ends), max(ends)
     room = 0.06 * (high - low) or max(abs(high), 1.0) * 0.05
-    across = _place(low - room, high + room, 8, _WIDTH - 8)
+    across = _place((low - room, high + room), (8, _WIDTH - 8))
     bottom = _ROW * len(rows) + 10
     parts: list[Html] = _lower_axis(nice_ticks(low - room, high + room), across, top=4, bottom=bottom)
     if panel.from_zero:
-        parts.append(_line(across(0.0), 4, across(0.0), bottom, colour=GREY))
+        parts.append(_line((across(0.0), 4), (across(0.0), bottom), colour=GREY))
     for place, row in enumerate(rows):
         y = _ROW * place + 26
         words = f"{row.label}: {row.text}" if row.label else row.text
@@ -85,11 +86,11 @@ def intervals(panel: Panel) -> Html:
             continue
         if row.always is not None and math.isfinite(row.always[1] - row.always[0]):
             ends_at = across(row.always[0]), across(row.always[1])
-            parts.append(_line(ends_at[0], y, ends_at[1], y, colour=LIGHT_GREY, width=5))
+            parts.append(_line((ends_at[0], y), (ends_at[1], y), colour=LIGHT_GREY, width=5))
         if math.isfinite(row.high - row.low):
             left, right = across(row.low), across(row.high)
-            parts.append(_line(left, y, right, y, colour=BLACK))
-            parts += [_line(end, y - 4, end, y + 4, colour=BLACK) for end in (left, right)]
+            parts.append(_line((left, y), (right, y), colour=BLACK))
+            parts += [_line((end, y - 4), (end, y + 4), colour=BLACK) for end in (left, right)]
         parts.append(_dot(across(row.value), y, RED if row.note else BLUE))
     parts.append(_words(_short(panel.axis, 75), _WIDTH / 2, bottom + 34, anchor="middle"))
     return _svg(bottom + 42, f"{panel.title}: 95 % intervals", parts)
@@ -103,7 +104,7 @@ def bars(panel: Panel) -> Html:
         return Html("")
     low, high = min(0.0, *ends), max(0.0, *ends)
     top, bottom, left = 10.0, 200.0, 58.0
-    up = _place(low, high + 0.04 * (high - low or 1.0), bottom, top)
+    up = _place((low, high + 0.04 * (high - low or 1.0)), (bottom, top))
     parts = _left_axis(nice_ticks(low, high), up, left=left)
     width = (_WIDTH - 8 - left) / len(rows)
     for place, row in enumerate(rows):
@@ -112,8 +113,8 @@ def bars(panel: Panel) -> Html:
         parts.append(tag("rect", **box, fill=BLUE, fill_opacity="0.75"))
         if math.isfinite(row.high - row.low):
             middle = left + width * (place + 0.5)
-            parts.append(_line(middle, up(row.low), middle, up(row.high), colour=BLACK))
-    parts.append(_line(left, up(0.0), _WIDTH - 8, up(0.0), colour=GREY))
+            parts.append(_line((middle, up(row.low)), (middle, up(row.high)), colour=BLACK))
+    parts.append(_line((left, up(0.0)), (_WIDTH - 8, up(0.0)), colour=GREY))
     parts += _bar_names([row.label for row in rows], left, width, y=bottom + 16)
     parts.append(_words(_short(panel.across, 60), (left + _WIDTH) / 2, bottom + 36, anchor="middle"))
     parts.append(_upright_words(panel.axis, 12, (top + bottom) / 2))
@@ -128,24 +129,24 @@ def lines(chart: Chart, title: str) -> Html:
     top, bottom, left = 12.0, 200.0, 58.0
     xs, ys = [x for x, _ in points], [y for _, y in points]
     if chart.is_log:
-        across = _log_place(min(xs), max(xs), left + 8, _WIDTH - 14)
-        up = _log_place(min(ys) / 1.15, max(ys) * 1.15, bottom, top)
+        across = _log_place((min(xs), max(xs)), (left + 8, _WIDTH - 14))
+        up = _log_place((min(ys) / 1.15, max(ys) * 1.15), (bottom, top))
         levels = _log_ticks(min(ys) / 1.15, max(ys) * 1.15)
     else:
-        across = _place(min(xs), max(xs) if max(xs) > min(xs) else min(xs) + 1, left + 8, _WIDTH - 14)
-        up = _place(0.0, max(ys) * 1.06 or 1.0, bottom, top)
+        across = _place((min(xs), max(xs) if max(xs) > min(xs) else min(xs) + 1), (left + 8, _WIDTH - 14))
+        up = _place((0.0, max(ys) * 1.06 or 1.0), (bottom, top))
         levels = nice_ticks(0.0, max(ys) * 1.06 or 1.0)
     parts = _left_axis(levels, up, left=left)
-    parts.append(_line(left, bottom, _WIDTH - 8, bottom, colour=BLACK))
+    parts.append(_line((left, bottom), (_WIDTH - 8, bottom), colour=BLACK))
     for x, text in chart.ticks:
-        parts.append(_line(across(x), bottom, across(x), bottom + 4, colour=BLACK))
+        parts.append(_line((across(x), bottom), (across(x), bottom + 4), colour=BLACK))
         parts.append(_words(text, across(x), bottom + 16, anchor="middle"))
     for line in chart.lines:
         path = " ".join(f"{_c(across(x))},{_c(up(y))}" for x, y in line.points)
         style = {"stroke_dasharray": line.dash} if line.dash else {}
         parts.append(tag("polyline", points=path, fill="none", stroke=line.colour, stroke_width="1.6", **style))
         if line.has_dots:
-            parts += [_dot(across(x), up(y), line.colour, 2.6) for x, y in line.points]
+            parts += [_dot(across(x), up(y), line.colour, radius=2.6) for x, y in line.points]
     if chart.mark is not None:
         x, y = across(chart.mark[0]), up(chart.mark[1])
         box = {"x": _c(x - 5), "y": _c(y - 5), "width": "10", "height": "10"}
@@ -172,14 +173,14 @@ def _legend(chart: Chart, x: float, y: float) -> list[Html]:
 
 
 def _lower_axis(values: Sequence[float], across: Place, *, top: float, bottom: float) -> list[Html]:
-    parts = [_line(across(value), top, across(value), bottom, colour=_GRID) for value in values]
-    parts.append(_line(8, bottom, _WIDTH - 8, bottom, colour=BLACK))
+    parts = [_line((across(value), top), (across(value), bottom), colour=_GRID) for value in values]
+    parts.append(_line((8, bottom), (_WIDTH - 8, bottom), colour=BLACK))
     parts += [_words(_tick(value), across(value), bottom + 16, anchor="middle") for value in values]
     return parts
 
 
 def _left_axis(values: Sequence[float], up: Place, *, left: float) -> list[Html]:
-    parts = [_line(left, up(value), _WIDTH - 8, up(value), colour=_GRID) for value in values]
+    parts = [_line((left, up(value)), (_WIDTH - 8, up(value)), colour=_GRID) for value in values]
     return parts + [_words(_tick(value), left - 6, up(value) + 4, anchor="end") for value in values]
 
 
@@ -196,12 +197,15 @@ def _bar_names(labels: Sequence[str], left: float, width: float, y: float) -> li
     return [_words(_short(label, most), place, y, anchor="middle") for label, place in pairs]
 
 
-def _place(low: float, high: float, start: float, end: float) -> Place:
+def _place(ends: Pair, onto: Pair) -> Place:
+    """Values between two ends as places between two others."""
+    (low, high), (start, end) = ends, onto
     return lambda value: start + (end - start) * (value - low) / (high - low)
 
 
-def _log_place(low: float, high: float, start: float, end: float) -> Place:
-    inner = _place(math.log(low), math.log(high) if high > low else math.log(low) + 1, start, end)
+def _log_place(ends: Pair, onto: Pair) -> Place:
+    low, high = math.log(ends[0]), math.log(ends[1])
+    inner = _place((low, high if high > low else low + 1), onto)
     return lambda value: inner(math.log(value))
 
 
@@ -226,8 +230,8 @@ def _c(value: float) -> str:
     return f"{value:.1f}"
 
 
-def _line(x1: float, y1: float, x2: float, y2: float, *, colour: str, width: float = 1.0) -> Html:
-    ends = {"x1": _c(x1), "y1": _c(y1), "x2": _c(x2), "y2": _c(y2)}
+def _line(start: Pair, end: Pair, *, colour: str, width: float = 1.0) -> Html:
+    ends = {"x1": _c(start[0]), "y1": _c(start[1]), "x2": _c(end[0]), "y2": _c(end[1])}
     return tag("line", **ends, stroke=colour, stroke_width=f"{width:g}")
 
 

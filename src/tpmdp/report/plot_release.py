@@ -24,10 +24,11 @@ _NAME_SHOWN: Final = 34
 _TITLE_SHOWN: Final = 70
 _LABELS_MAX: Final = 10  # under bars
 _ROW_INCH: Final = 0.26
+_DENSE_INCH: Final = 0.2
 _UPRIGHT_INCH: Final = 2.5
 _WIDE_ROWS: Final = 12  # a panel with more rows takes the whole width
 _WIDTH: Final = 7.5
-_COLUMN_CHARACTERS: Final = {1: 108, 2: 50}  # of a line of small print, by number of columns
+_COLUMN_CHARACTERS: Final = {1: 96, 2: 46}  # of a line of small print, by number of columns
 
 
 def draw_answers(study: Study, answers: Sequence[Answer], path: Path) -> None:
@@ -36,20 +37,19 @@ def draw_answers(study: Study, answers: Sequence[Answer], path: Path) -> None:
     heights = [max(_height(panel) for panel in line) for line in lines]
     with picture(path, _WIDTH, sum(heights) + 0.6) as figure:
         figure.suptitle(_text(study.label, _TITLE_SHOWN), x=0.01, ha="left", fontsize=10)
-        grid = figure.add_gridspec(len(lines), 2, height_ratios=heights)
-        for place, line in enumerate(lines):
-            for column, panel in enumerate(line):
-                axes = figure.add_subplot(grid[place, :] if len(line) == 1 else grid[place, column])
+        parts = figure.subfigures(len(lines), 1, squeeze=False, height_ratios=heights)  # lines need not be aligned
+        for part, line in zip(parts[:, 0], lines, strict=True):
+            for axes, panel in zip(part.subplots(1, len(line), squeeze=False)[0], line, strict=True):
                 _draw(axes, panel, len(line))
         figure.supxlabel(_bars_text(answers), fontsize=7)
 
 
 def _lines(drawn: Sequence[Panel]) -> list[list[Panel]]:
-    """Panels in lines of two; one with many rows, or left over, has a line of its own."""
+    """Panels in lines of two; a regression, one with many rows, or one left over has a line of its own."""
     lines: list[list[Panel]] = []
     waiting: list[Panel] = []
     for panel in drawn:
-        if len(panel.rows) > _WIDE_ROWS:
+        if len(panel.rows) > _WIDE_ROWS or panel.from_zero:
             lines.append([panel])
             continue
         waiting.append(panel)
@@ -63,7 +63,8 @@ def _height(panel: Panel) -> float:
     notes = 0.16 * len(panel.notes)
     if panel.upright:
         return _UPRIGHT_INCH + notes
-    return 0.95 + _ROW_INCH * min(max(len(panel.rows), 2), _NAMES_MAX) + notes
+    rows = min(max(len(panel.rows), 2), _NAMES_MAX)
+    return 0.95 + (_ROW_INCH if rows <= _WIDE_ROWS else _DENSE_INCH) * rows + notes
 
 
 def _text(name: str, most: int = _NAME_SHOWN) -> str:
@@ -91,7 +92,7 @@ def _draw(axes: Axes, panel: Panel, columns: int) -> None:
     if panel.upright:
         _draw_bars(axes, panel, columns)
     else:
-        _draw_dots(axes, panel)
+        _draw_dots(axes, panel, columns)
     _note(axes, panel, columns)
 
 
@@ -129,7 +130,7 @@ def _draw_bars(axes: Axes, panel: Panel, columns: int) -> None:
     axes.set_xticks(places[::step], names, rotation=30 if long else 0, ha="right" if long else "center", fontsize=8)
 
 
-def _draw_dots(axes: Axes, panel: Panel) -> None:
+def _draw_dots(axes: Axes, panel: Panel, columns: int) -> None:
     """Answers one below the other, each with its numbers beside it."""
     drawn = [(place, row) for place, row in enumerate(panel.rows) if row.is_drawn]
     places, rows = np.array([place for place, _ in drawn]), [row for _, row in drawn]
@@ -143,27 +144,34 @@ def _draw_dots(axes: Axes, panel: Panel) -> None:
         axes.scatter(values, places, c=[RED if row.note else BLUE for row in rows], s=22, zorder=3)
     count = len(panel.rows)
     shown = list(range(count))[:: max(1, math.ceil(count / _NAMES_MAX))]
-    lines = [(panel.rows[place].label, panel.rows[place].text) for place in shown]
-    for place, (label, text) in zip(shown, lines, strict=True):
-        words = f"{_text(label)}:  {text}" if label else text
-        axes.annotate(
-            words,
-            (0, place),
-            (1, 5),
-            xycoords=("axes fraction", "data"),
-            textcoords="offset points",
-            fontsize=7.5,
-            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6},
-        )
-    axes.set_yticks([])
+    for place in shown:
+        _number_beside(axes, panel.rows[place].text, place, is_above=columns > 1)
+    names = [_text(panel.rows[place].label, _NAME_SHOWN // columns) for place in shown]
+    axes.set_yticks(shown, names)
+    axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
     if panel.from_zero:
         axes.axvline(0, color=GREY, linewidth=0.8)
-    axes.set_xlabel(textwrap.fill(literal_text(panel.axis), 46))
+    axes.set_xlabel(textwrap.fill(literal_text(panel.axis), _COLUMN_CHARACTERS[columns]))
     axes.xaxis.set_major_formatter("{x:,.10g}")
-    axes.locator_params(axis="x", nbins=6)
-    axes.set_ylim(max(count, 2) - 0.5, -1.0)
+    axes.locator_params(axis="x", nbins=8 if columns == 1 else 4)
+    axes.set_ylim(max(count, 2) - 0.5, -0.9 if columns > 1 else -0.6)
     axes.margins(x=0.1)
+
+
+def _number_beside(axes: Axes, text: str, place: int, *, is_above: bool) -> None:
+    """An answer in words: above its interval in a narrow panel, to the right of the axes in a wide one."""
+    style: dict[str, Any] = {"bbox": {"facecolor": "white", "edgecolor": "none", "pad": 0.6}} if is_above else {}
+    axes.annotate(
+        text,
+        (0.0 if is_above else 1.0, place),
+        (2, 5) if is_above else (8, 0),
+        xycoords=("axes fraction", "data"),
+        textcoords="offset points",
+        va="bottom" if is_above else "center",
+        fontsize=7.5,
+        **style,
+    )
 
 
 def _note(axes: Axes, panel: Panel, columns: int) -> None:

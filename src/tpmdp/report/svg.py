@@ -21,6 +21,7 @@ _ROWS_MAX: Final = 60
 _LABEL_SHOWN: Final = 62
 _GRID: Final = "#E6E6E6"
 _BARS_NAMED: Final = 9
+_CHARACTER: Final = 6.0  # width of a character, about
 Place = Callable[[float], float]
 Pair = tuple[float, float]
 
@@ -164,7 +165,7 @@ def _legend(chart: Chart, x: float, y: float) -> list[Html]:
         ends = {"x1": _c(x), "x2": _c(x + 22), "y1": _c(y - 4), "y2": _c(y - 4)}
         parts.append(tag("line", **ends, stroke=line.colour, stroke_width="1.6", **style))
         parts.append(_words(line.label, x + 27, y))
-        x += 40 + 5.9 * len(line.label)
+        x += 40 + _CHARACTER * len(line.label)
     if chart.mark is not None:
         box = {"x": _c(x), "y": _c(y - 9), "width": "10", "height": "10"}
         parts.append(tag("rect", **box, fill="none", stroke=BLACK, stroke_width="1.6"))
@@ -192,7 +193,7 @@ def _bar_names(labels: Sequence[str], left: float, width: float, y: float) -> li
     else:
         places = [left + width * (place + 0.5) for place in range(len(labels))]
     step = max(1, math.ceil(len(labels) / _BARS_NAMED))
-    most = max(4, int(step * width / 6.5))
+    most = max(4, int(step * width / _CHARACTER))
     pairs = list(zip(labels, places, strict=True))[::step]
     return [_words(_short(label, most), place, y, anchor="middle") for label, place in pairs]
 
@@ -240,6 +241,9 @@ def _dot(x: float, y: float, colour: str, radius: float = 4.0) -> Html:
 
 
 def _words(text: str, x: float, y: float, *, anchor: str = "start", halo: bool = False) -> Html:
+    if anchor == "middle":  # stay inside the picture
+        half = _CHARACTER * len(text) / 2
+        x = min(max(x, half), max(_WIDTH - half, half))
     style = {"class_": "halo"} if halo else {}
     return tag("text", text, x=_c(x), y=_c(y), text_anchor=anchor, **style)
 

@@ -136,7 +136,7 @@ def test_a_party_that_joined_keeps_its_outcome(folder: Path) -> None:
         (["report", "state", "--ledger", "none.ledger", "--out", "a.html"], "none.ledger does not exist"),
         (["report", "state", "--ledger", "other.html", "--out", "a.html"], "other.html"),
         (["report", "other.json", "--ledger", "a", "--out", "a.html"], "--ledger = (given) is for study files"),
-        (["report", "other.json", "--out", "a.html"], "other.json holds a record that cannot be read"),
+        (["report", "other.json", "--out", "a.html"], "other.json is not the record of a session"),
         (["report", "old.json", "--out", "a.html"], "is not tpmdp.session version 1"),
         (["verify", "old.json"], "is not tpmdp.session version 1"),
         (["verify", "other.html"], "other.html is not a report of tpmdp"),

@@ -13,10 +13,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from tpmdp._util.fields import in_file
 from tpmdp._util.files import readable
 from tpmdp._version import __version__
 from tpmdp.engines.contract import lacks_noise
-from tpmdp.errors import FileError, InputError
+from tpmdp.errors import FileError
 from tpmdp.ledger import rounded_up
 from tpmdp.queries.answer import Z_95, Answer
 from tpmdp.queries.base import BaseQuery
@@ -89,10 +90,10 @@ def parse_record(path: Path, text: str, kinds: Kinds = KINDS) -> SessionRecord:
         document = json.loads(text)
     except (ValueError, RecursionError):
         raise FileError(path, "is not the record of a session", _REMEDY) from None
-    try:
+    if not isinstance(document, dict):
+        raise FileError(path, "is not the record of a session", _REMEDY)
+    with in_file(path):
         return SessionRecord.parse(document, kinds)
-    except InputError as error:
-        raise FileError(path, f"holds a record that cannot be read ({error})", _REMEDY) from None
 
 
 def read_text(path: Path) -> str:
@@ -188,13 +189,14 @@ def _asked(record: SessionRecord) -> Html:
     rows = [[name(query.name), question_text(query)] for query in record.study.queries]
     leaves = dict.fromkeys(_inner(query).leaves for query in record.study.queries)
     what = [tag("li", text) for text in leaves if text]
+    shared = "All queries are one release: each has its share of one budget."
     return tag(
         "section",
         tag("h2", "What is asked"),
         table(["query", "question"], rows),
         tag("p", "Records stay with their party. This leaves it, only with noise, and masked or shared:"),
         tag("ul", *what),
-        tag("p", "All queries are one release: each has its share of one budget.", class_="note"),
+        *([tag("p", shared, class_="note")] if len(record.study.queries) > 1 else []),
     )
 
 

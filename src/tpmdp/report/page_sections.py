@@ -53,6 +53,7 @@ def promise_section(record: SessionRecord, promised: Sequence[PartyPromise]) -> 
         )
     not_promised = [
         f"If more than {most} work together, the promise does not hold.",
+        "It counts on the other parties to add their noise, as this software does.",
         "What is true of many people stays visible: a study may show that a habit harms, and that says something about "
         "everybody who has it.",
         "The promise is for this session. Further sessions about the same records add up; each party's ledger counts "
@@ -60,6 +61,10 @@ def promise_section(record: SessionRecord, promised: Sequence[PartyPromise]) -> 
         f"It protects {'a record' if study.unit == 'record' else 'a party'}. A person with records at several parties "
         "has less: tpmdp plan --person says how much.",
     ]
+    if not study.computation.uses_relay:
+        not_promised.append(
+            "It holds against parties that pool what they see, not against some that send wrong messages."
+        )
     if len(study.receivers) < len(study.parties):
         not_promised.append("The answer must stay with its receivers. To publish it, all parties must be receivers.")
     heading = tag("h3", "What it does not promise")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tpmdp.ledger import promise, square_up
+from tpmdp.ledger import promises, square_up
 from tpmdp.planning.coalition import worst_coalitions
 from tpmdp.protocol.terms import Terms
 
@@ -39,23 +39,23 @@ def promises_of(terms: Terms) -> list[PartyPromise]:
     squares = (terms.sigma * terms.sigma).astype(np.float64)
     threshold = np.maximum(spec.threshold, 1)  # as charges: a receiver sees the answer even at threshold 0
     worst = worst_coalitions(squares, threshold, spec.receivers)
-    result = []
-    for index in range(terms.count):
-        mu, closeness = terms.charge(index)
-        delta = float(spec.delta[index])
-        members = worst.coalition(index).tolist() if mu else []
-        result.append(
-            PartyPromise(
-                spec.name(index),
-                bool(spec.receivers[index]),
-                float(spec.epsilon[index]),
-                delta=delta,
-                epsilon=promise(square_up(mu), closeness, delta),
-                guess=best_guess(mu, closeness),
-                coalition=tuple(spec.name(member) for member in members),
-            )
+    charges = [terms.charge(index) for index in range(terms.count)]
+    delta = spec.delta.tolist()
+    squares_up, closeness = [square_up(mu) for mu, _ in charges], [each for _, each in charges]
+    return [
+        PartyPromise(
+            spec.name(index),
+            bool(spec.receivers[index]),
+            float(spec.epsilon[index]),
+            delta=delta[index],
+            epsilon=epsilon,
+            guess=best_guess(*charges[index]),
+            coalition=tuple(spec.name(member) for member in worst.coalition(index).tolist())
+            if charges[index][0]
+            else (),
         )
-    return result
+        for index, epsilon in enumerate(promises(squares_up, closeness, delta))
+    ]
 
 
 def best_guess(mu: float, closeness: float = 0.0) -> float:

@@ -133,6 +133,19 @@ def test_all_parties_may_publish(tmp_path: Path) -> None:
     assert "must stay with its receivers" not in words
 
 
+def test_parties_that_dropped_out_are_named(done: Finished) -> None:
+    whole = record(done, "north")
+    lost = replace(whole, parties=(replace(whole.parties[0], missing=("south",)),))
+    assert "Dropped out: <bdi>south</bdi>. Their 3 records are not counted." in page(lost)
+
+
+def test_right_to_left_names_do_not_reorder_numbers() -> None:
+    name = EVIL[4]
+    answers = (Answer("old", 7.0, 1.0, part=name),)
+    text = page(replace(SessionRecord.of(study()), answers=answers))
+    assert f">\u2068{name}\u2069: 7.0 (5.0 to 9.0)<" in text
+
+
 def test_nothing_is_fetched_or_executed(done: Finished) -> None:
     text = page(record(done, "north", with_answer=True))
     reader = Reader(text)

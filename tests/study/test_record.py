@@ -143,6 +143,10 @@ def no_receiver(document: Document) -> None:
     document["parties"] = [each for each in document["parties"] if each["party"] == "south"]
 
 
+def dropped_out(document: Document) -> None:
+    document["parties"][0]["missing"] = ["south"]
+
+
 def signed_draft(document: Document) -> None:
     document["draft"] = True
 
@@ -161,6 +165,7 @@ def signed_draft(document: Document) -> None:
         (out_of_order, "entries of north are settle, charge, hold"),
         (other_query, "young is not a query of the study"),
         (no_receiver, "no receiver in this record has finished"),
+        (dropped_out, "north says that 1 dropped out"),
         (signed_draft, "a study without keys has no session"),
     ],
 )
@@ -203,6 +208,10 @@ def test_a_ledger_shows_a_forged_answer_and_forged_entries(done: Finished, tmp_p
     document = json.loads(record(done, "north", with_answer=True).text())
     document["answers"][0]["value"] += 1
     with done.ledger("north") as ledger, pytest.raises(CertificateError, match="has another answer"):
+        SessionRecord.parse(document).check_ledger(ledger)
+    document = json.loads(record(done, "north").text())
+    document["parties"][0]["bytes_sent"] = 1
+    with done.ledger("north") as ledger, pytest.raises(CertificateError, match="has another one"):
         SessionRecord.parse(document).check_ledger(ledger)
     document = json.loads(record(done, "north").text())
     entry_of(document, 2)["time"] = "2020-01-01T00:00:00+00:00"

@@ -81,7 +81,7 @@ def intervals(panel: Panel) -> Html:
         parts.append(_line((across(0.0), 4), (across(0.0), bottom), colour=GREY))
     for place, row in enumerate(rows):
         y = _ROW * place + 26
-        words = f"{row.label}: {row.text}" if row.label else row.text
+        words = f"{_isolated(_short(row.label, 34))}: {row.text}" if row.label else row.text
         parts.append(_words(_short(words), 8, y - 9, halo=True))
         if not row.is_drawn:
             continue
@@ -224,6 +224,11 @@ def _tick(value: float) -> str:
 
 def _short(text: str, most: int = _LABEL_SHOWN) -> str:
     return text if len(text) <= most else text[: max(most - 3, 1)] + "..."
+
+
+def _isolated(text: str) -> str:
+    """Right-to-left letters must not reorder the numbers beside them."""
+    return text if text.isascii() else f"\u2068{text}\u2069"
 
 
 def _c(value: float) -> str:

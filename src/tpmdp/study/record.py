@@ -259,6 +259,8 @@ class SessionRecord:
             if (entry.is_charge or entry.kind == "hold") and (entry.mu, entry.closeness) != (mu, closeness):
                 raise CertificateError(f"charge violated: entry {entry.number} of {name} is not what the plan costs")
             previous = entry
+        if len(record.missing) > self.study.tolerate or name in record.missing:
+            raise CertificateError(f"drop-outs violated: {name} says that {len(record.missing)} dropped out")
         number, head = record.head
         newest = record.entries[-1]
         if number < newest.number or (number == newest.number and head != newest.hash):
@@ -286,13 +288,13 @@ class SessionRecord:
         if not ledger.has_entry(*record.head):
             raise CertificateError(f"ledger violated: the ledger of {name} does not have the record's head")
         statements = [f"the ledger of {name} has these entries and the head"]
-        stored = ledger.private_state(key_of(self.terms)).get(RELEASE)
-        if self.answers is not None and stored is not None:
-            answers = PartyRelease.of_plain(json.loads(stored)).answers
-            if answers is not None:
-                if answers != self.answers:
-                    raise CertificateError(f"answer violated: the ledger of {name} has another answer")
-                statements.append(f"the answer is the one in the ledger of {name}")
+        _, answers = mine = PartyRecord.of(name, self.terms, ledger)
+        if record.status == "settled" and (mine[0].missing, mine[0].bytes_sent) != (record.missing, record.bytes_sent):
+            raise CertificateError(f"outcome violated: the ledger of {name} has another one")
+        if self.answers is not None and answers is not None:
+            if answers != self.answers:
+                raise CertificateError(f"answer violated: the ledger of {name} has another answer")
+            statements.append(f"the answer is the one in the ledger of {name}")
         return statements
 
 

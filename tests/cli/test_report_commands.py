@@ -26,7 +26,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_run_leaves_a_report_that_can_be_verified(folder: Path) -> None:
-    assert stat.S_IMODE((folder / "answer.html").stat().st_mode) == 0o600
+    for name in ("answer.html", "answer.pdf"):
+        assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600
     assert (folder / "answer.pdf").read_bytes()[:5] == b"%PDF-"
     alone = tpmdp("verify", "answer.html", folder=folder).stdout
     assert alone.startswith("VALID: length of stay / session 1")

@@ -32,10 +32,11 @@ _COLUMN_CHARACTERS: Final = {1: 96, 2: 46}  # of a line of small print, by numbe
 
 
 def draw_answers(study: Study, answers: Sequence[Answer], path: Path) -> None:
-    """Draw the answers into a .svg, .pdf or .png file."""
+    """Draw the answers into a .svg, .pdf or .png file; unless all parties receive them, only its owner can read it."""
+    private = len(study.receivers) < len(study.parties)
     lines = _lines(panels(study, answers))
     heights = [max(_height(panel) for panel in line) for line in lines]
-    with picture(path, _WIDTH, sum(heights) + 0.6) as figure:
+    with picture(path, _WIDTH, sum(heights) + 0.6, private=private) as figure:
         figure.suptitle(_text(study.label, _TITLE_SHOWN), x=0.01, ha="left", fontsize=10)
         parts = figure.subfigures(len(lines), 1, squeeze=False, height_ratios=heights)  # lines need not be aligned
         for part, line in zip(parts[:, 0], lines, strict=True):

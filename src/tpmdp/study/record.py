@@ -65,7 +65,7 @@ class PartyRecord:
         if not entries:
             other = ledger.charged_plan(key.session)
             rule = f"has no entry of {shown(terms.label)} with this plan"
-            remedy = "check the number of the session; leave it out for a report on a study that has not run"
+            remedy = "check the number of the session; for a report on the plan, name the study without a ledger"
             if other is not None:
                 rule = f"has {shown(terms.label)} with another plan or query"
                 remedy = "give the study file, and the terms if there were any, with which the party joined"

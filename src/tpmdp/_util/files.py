@@ -52,10 +52,10 @@ def check_output(path: Path) -> None:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path, private: bool = False) -> Iterator[Path]:
     """A temporary file beside `path` that replaces it if the block succeeds, and is removed if it fails.
 
-    Links are followed. The new file keeps the permissions of the old one.
+    Links are followed. The new file keeps the permissions of the old one; a `private` file is its owner's only.
 
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     with replacing(Path(folder) / "a.txt") as file:
@@ -74,7 +74,7 @@ def replacing(path: Path) -> Iterator[Path]:
     temporary = Path(name)
     try:
         yield temporary
-        temporary.chmod(_mode(target))
+        temporary.chmod(0o600 if private else _mode(target))
         temporary.replace(target)
     except OSError as error:
         raise FileError(path, f"cannot be written ({error.strerror or error})", remedy) from None

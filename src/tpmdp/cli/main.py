@@ -23,6 +23,7 @@ from tpmdp.cli.ledger import ledger
 from tpmdp.cli.plan import plan, verify
 from tpmdp.cli.query import check_query, query
 from tpmdp.cli.relay import relay
+from tpmdp.cli.report import report
 from tpmdp.cli.sections import Sections
 from tpmdp.cli.start import accept, init, invite, key, keygen
 from tpmdp.cli.status import status
@@ -45,7 +46,7 @@ cli.add_sections(
     {
         "Start a study": (init, invite, accept, keygen, key),
         "Look before you pay": (query, plan, verify, fingerprint, terms, check_query),
-        "Take part": (run, join, status, relay, ledger),
+        "Take part": (run, join, status, report, relay, ledger),
         "Learn and compare": (flower, experiment),
     }
 )

@@ -13,6 +13,8 @@ import click
 
 from tpmdp.cli.options import as_flags
 from tpmdp.cli.output import print_with
+from tpmdp.cli.query import queries_option
+from tpmdp.cli.report import is_record, verify_record
 from tpmdp.errors import InputError
 
 if TYPE_CHECKING:
@@ -105,14 +107,33 @@ def plan(
 
 
 @click.command()
-@click.argument("plan_file", metavar="PLAN.JSON", type=_FILE)
+@click.argument("plan_file", metavar="FILE", type=_FILE)
 @click.option("--party", "names", multiple=True, help="Show this party's budget; may be given more than once.")
+@click.option(
+    "--ledger",
+    "ledger_files",
+    multiple=True,
+    type=_FILE,
+    help="Compare a report with this ledger of a party; may be given more than once.",
+)
+@queries_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
-def verify(plan_file: Path, names: tuple[str, ...], as_json: bool) -> None:
-    """Check another party's plan: prove in exact arithmetic that it is private and optimal.
+def verify(
+    plan_file: Path, names: tuple[str, ...], ledger_files: tuple[Path, ...], queries_file: Path | None, as_json: bool
+) -> None:
+    """Check a plan.json, or a report of tpmdp report or join --out, whoever made it.
 
-    Uses neither planner, calibration nor solver. Exit code 0: proved; 1: it does not hold, and which inequality fails.
+    A plan: prove in exact arithmetic that it is private and optimal, with neither planner, calibration nor solver. A
+    report: prove that its plan keeps every budget, recompute hashes and charges, and compare the page with the record
+    inside it. Exit code 0: proved; 1: it does not hold, and what fails.
     """
+    if is_record(plan_file):
+        if names:
+            raise InputError("--party", ", ".join(names), "is for plans", "leave it out: a report shows every party")
+        verify_record(plan_file, ledger_files, queries_file, as_json=as_json)
+        return
+    if ledger_files:
+        raise InputError("--ledger", str(ledger_files[0]), "is for reports", "leave it out to check a plan")
     from tpmdp._util.progress import stage
     from tpmdp.planning.plan_file import read_plan
     from tpmdp.report.plan import print_verdict, verdict_json

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -11,6 +13,7 @@ import click
 
 from tpmdp.cli.events import events_option, showing
 from tpmdp.cli.options import as_flags, is_supervised, supervised
+from tpmdp.cli.outcome import check_outcome_files, outcome_options, write_outcome_files
 from tpmdp.cli.query import queries_option
 from tpmdp.errors import InputError
 
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from tpmdp.protocol.terms import Terms
     from tpmdp.study.contribution import Contribution
     from tpmdp.study.model import Study
+    from tpmdp.study.record import SessionRecord
     from tpmdp.study.release import PartyRelease
 
 _FILE: Final = click.Path(path_type=Path, readable=False)  # our own reader words the errors
@@ -45,6 +49,7 @@ _JOIN_FLAGS: Final = {"party": "--as", "relay": "--relay", "listen": "--listen",
 @queries_option
 @click.option("--ca", "authority", type=_FILE, help="Certificate to trust for the relay, if it is not a public one.")
 @click.option("--plain-http", is_flag=True, help="Do without TLS to a relay on another machine.")
+@outcome_options
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
 @events_option
 @supervised
@@ -64,6 +69,8 @@ def join(
     queries_file: Path | None,
     authority: Path | None,
     plain_http: bool,
+    out: Path | None,
+    plot: Path | None,
     as_json: bool,
     events: str | None,
 ) -> None:
@@ -86,6 +93,7 @@ def join(
 
     study = read_study(study_file, session, deadline, queries_file=queries_file)
     study.index(name)  # refuses a party that is not in the study
+    check_outcome_files(out, plot, name in study.receivers)
     identity = read_key(key_file)
     relay = None if url is None else check_url(url, plain_http)
     path = ledger_file if ledger_file is not None else key_file.with_suffix(".ledger")
@@ -125,6 +133,19 @@ def join(
                 listen=listen,
                 on_event=on_event,
             )
+    _print_outcome(study, release, as_json)
+
+    def record(with_answer: bool) -> SessionRecord:
+        from tpmdp.ledger import Ledger
+        from tpmdp.study.record import SessionRecord
+
+        with Ledger.open(path) as ledger:
+            return SessionRecord.of(study, [ledger], offered, with_answer=with_answer)
+
+    write_outcome_files(study, [release], out, plot=plot, record=record, as_json=as_json)
+
+
+def _print_outcome(study: Study, release: PartyRelease, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"outcome": release.plain()}, allow_nan=False))
         return
@@ -229,6 +250,26 @@ def read_study(path: Path, session: int | None, deadline: str | None, queries_fi
     return study
 
 
+def record_of(
+    study_file: Path,
+    ledgers: Sequence[Path],
+    with_answer: bool,
+    *,
+    queries: Path | None,
+    session: int | None = None,
+    terms: Path | None = None,
+) -> SessionRecord:
+    """The record of a session from the study and the ledgers on disk."""
+    from tpmdp.ledger import Ledger
+    from tpmdp.study.record import SessionRecord
+
+    study = read_study(study_file, session, None, queries_file=queries)
+    given = None if terms is None else read_terms(terms)
+    with ExitStack() as stack:
+        opened = [stack.enter_context(Ledger.open(path)) for path in ledgers]
+        return SessionRecord.of(study, opened, given, with_answer=with_answer)
+
+
 @click.command()
 @click.argument("study_file", metavar="STUDY", type=_FILE)
 @click.option(
@@ -246,7 +287,7 @@ def read_study(path: Path, session: int | None, deadline: str | None, queries_fi
 @click.option("--session", type=int, help="Number of the session. Default: what the study says.")
 @click.option("--deadline", help="Stop waiting then. Default: what the study says.")
 @queries_option
-@click.option("--plot", type=_FILE, help="Draw the answers with error bars here (.png or .svg).")
+@outcome_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 @events_option
 def run(
@@ -256,6 +297,7 @@ def run(
     session: int | None,
     deadline: str | None,
     queries_file: Path | None,
+    out: Path | None,
     plot: Path | None,
     as_json: bool,
     events: str | None,
@@ -270,12 +312,7 @@ def run(
     from tpmdp.study.local_run import run_study
 
     study = read_study(study_file, session, deadline, queries_file=queries_file)
-    if plot is not None:
-        from tpmdp._util.files import check_output
-
-        if plot.suffix.lower() not in (".png", ".svg"):
-            raise InputError("--plot", str(plot), "must end in .png or .svg", "rename the picture")
-        check_output(plot)
+    check_outcome_files(out, plot, receives=True)
     trial = study_file.parent / TRIAL  # from tpmdp init
     beside, at_hand = (trial, trial) if trial.is_dir() else (study_file.parent, Path("tpmdp-state"))
     folder = data_folder if data_folder is not None else beside
@@ -288,8 +325,18 @@ def run(
 
     with showing(events, as_json, RunProgress([party.name for party in study.parties])) as on_event:
         releases = run_study(study, folder, state, queries=queries_file, notice=notice, on_event=on_event)
-    if plot is not None:
-        _draw(study, releases, plot)
+    _print_outcomes(study, releases, as_json)
+
+    def record(with_answer: bool) -> SessionRecord:
+        from tpmdp._util.party_files import party_file
+
+        ledgers = [party_file(state, release.party, ".ledger") for release in releases]
+        return record_of(state / "study.toml", ledgers, with_answer, queries=queries_file)
+
+    write_outcome_files(study, releases, out, plot=plot, record=record, as_json=as_json)
+
+
+def _print_outcomes(study: Study, releases: list[PartyRelease], as_json: bool) -> None:
     if as_json:
         weights = dict(zip(study.party_records, study.weights.each.tolist(), strict=True))
         more = {} if study.weights.are_equal else {"weights": weights}
@@ -299,12 +346,3 @@ def run(
     from tpmdp.report.release import print_releases
 
     print_with(lambda console: print_releases(study, releases, console))
-    if plot is not None:
-        click.echo(f"wrote {plot}")
-
-
-def _draw(study: Study, releases: list[PartyRelease], path: Path) -> None:
-    from tpmdp.report.plot_release import draw_answers
-
-    answers = next(release.answers for release in releases if release.answers is not None)
-    draw_answers(study, answers, path)

@@ -239,7 +239,7 @@ class Terms:
         epsilon, delta = float(spec.epsilon[party]), float(spec.delta[party])
         if math.isinf(epsilon) or spec.sensitivity[party] == 0:
             return
-        honest = self._honest(party)
+        honest = self._honest_planned[party]
         if honest is None:  # no dangerous coalition: nobody can attack
             return
         budget = Fraction(math.nextafter(epsilon, 0.0)), Fraction(math.nextafter(delta, 0.0))
@@ -256,8 +256,7 @@ class Terms:
         """
         if self.spec.sensitivity[party] == 0:
             return 0.0, 0.0
-        threshold = np.maximum(self.spec.threshold, 1)
-        honest = self._honest(party, threshold if threshold.ndim else int(threshold))
+        honest = self._honest_charged[party]
         if honest is None:
             return 0.0, 0.0
         if honest <= ROUNDING_VARIANCE:
@@ -265,12 +264,20 @@ class Terms:
         square = self._sensitivity(party) ** 2 / ((honest - ROUNDING_VARIANCE) * Fraction(self.grid.step) ** 2)
         return _root_up(square), closeness(self.count, self.grid.dimension) * (1 + 2.0**-40)
 
-    def _honest(self, party: int, threshold: int | IntArray | None = None) -> int | Fraction | None:
-        """The least honest noise against this party, in squared steps, exactly."""
+    @cached_property
+    def _honest_planned(self) -> list[int | Fraction | None]:
+        return self._honest(self.spec.threshold)
+
+    @cached_property
+    def _honest_charged(self) -> list[int | Fraction | None]:
+        threshold = np.maximum(self.spec.threshold, 1)
+        return self._honest(threshold if threshold.ndim else int(threshold))
+
+    def _honest(self, threshold: int | IntArray) -> list[int | Fraction | None]:
+        """The least honest noise against each party, in squared steps, exactly."""
         squares = (self.sigma * self.sigma).astype(np.float64)  # exact: below 2**53
-        used = self.spec.threshold if threshold is None else threshold
-        exact = worst_coalitions(squares, used, self.spec.receivers).exact_honest()[party]
-        return None if exact is None else to_fraction(exact)
+        every = worst_coalitions(squares, threshold, self.spec.receivers).exact_honest()
+        return [None if exact is None else to_fraction(exact) for exact in every]
 
     def _sensitivity(self, party: int) -> Fraction:
         """The sensitivity on the grid: at most step * sqrt(dimension) more, rounded up."""

@@ -1,0 +1,80 @@
+"""What a session promises, in plain words, and against which coalition."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpmdp.ledger import promises, square_up
+from tpmdp.planning.coalition import worst_coalitions
+from tpmdp.protocol.terms import Terms
+
+
+@dataclass(frozen=True)
+class PartyPromise:
+    """What one party is promised. `epsilon` is what the session really costs it, at most what it offered."""
+
+    party: str
+    receives: bool
+    offered: float
+    delta: float
+    epsilon: float
+    guess: float
+    coalition: tuple[str, ...]  # the worst one; empty: nobody can attack
+
+
+def promises_of(terms: Terms) -> list[PartyPromise]:
+    """What each party is promised against its worst coalition, in the order of the terms.
+
+    >>> from tpmdp.planning.grid_plan import plan_on_grid
+    >>> from tpmdp.spec import Spec
+    >>> spec = Spec(epsilon=[1.0, 2.0, 3.0], delta=1e-6, threshold=1, receivers=[0], names=["a", "b", "c"])
+    >>> terms = Terms.of("demo", plan_on_grid(spec, bound=1.0), 1.0, (bytes(32), bytes(31) + b"1", bytes(31) + b"2"))
+    >>> [(each.party, each.coalition, each.epsilon <= each.offered) for each in promises_of(terms)]
+    [('a', (), True), ('b', ('a',), True), ('c', ('a',), True)]
+    """
+    spec = terms.spec
+    squares = (terms.sigma * terms.sigma).astype(np.float64)
+    threshold = np.maximum(spec.threshold, 1)  # as charges: a receiver sees the answer even at threshold 0
+    worst = worst_coalitions(squares, threshold, spec.receivers)
+    charges = [terms.charge(index) for index in range(terms.count)]
+    delta = spec.delta.tolist()
+    squares_up, closeness = [square_up(mu) for mu, _ in charges], [each for _, each in charges]
+    return [
+        PartyPromise(
+            spec.name(index),
+            bool(spec.receivers[index]),
+            float(spec.epsilon[index]),
+            delta=delta[index],
+            epsilon=epsilon,
+            guess=best_guess(*charges[index]),
+            coalition=tuple(spec.name(member) for member in worst.coalition(index).tolist())
+            if charges[index][0]
+            else (),
+        )
+        for index, epsilon in enumerate(promises(squares_up, closeness, delta))
+    ]
+
+
+def best_guess(mu: float, closeness: float = 0.0) -> float:
+    """How often, at most, the best guess about one unit is right where a blind guess is right half the time.
+
+    The unit has one of two values that the attacker knows, each as likely. The likelihood ratio test between two
+    normal distributions mu apart is right with probability Phi(mu / 2); rounding changes that by a factor e^closeness.
+
+    >>> best_guess(0.0), round(best_guess(1.0), 3), best_guess(math.inf)
+    (0.5, 0.691, 1.0)
+    """
+    right = 0.5 * math.erfc(-mu / 2 / math.sqrt(2)) * math.exp(closeness)
+    return min(1.0, right * (1 + 1e-12)) if mu else 0.5
+
+
+def percent_up(share: float) -> str:
+    """A share in percent, never shown smaller than it is.
+
+    >>> percent_up(0.5), percent_up(0.69146), percent_up(1.0)
+    ('50 %', '69.2 %', '100 %')
+    """
+    return f"{math.ceil(share * 1000 - 1e-9) / 10:g} %"

@@ -1,0 +1,386 @@
+"""The record of a session: study, plan, ledger entries and, if wanted, the answer, in one document that can be checked.
+
+`tpmdp join --out answer.json` writes it, and every report has it inside. `SessionRecord.check` trusts nothing in it: it
+parses study and plan, proves again that the plan keeps every budget, and recomputes hashes and charges.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, fields
+from functools import cached_property
+from typing import Any, Final
+
+from tpmdp._util import fields as read
+from tpmdp._util.canonical import canonical_json
+from tpmdp._version import __version__
+from tpmdp.engines.contract import guarantee_text, lacks_noise
+from tpmdp.engines.mpyc.job import MpycJob, guarantee_of
+from tpmdp.errors import CertificateError, InputError, shown
+from tpmdp.ledger import Entry, Ledger, promise, square_up
+from tpmdp.ledger.entry import entry_hash
+from tpmdp.protocol.terms import Terms
+from tpmdp.queries.answer import Answer
+from tpmdp.queries.catalogue import KINDS, Kinds
+from tpmdp.queries.computation import SharedFunction
+from tpmdp.study.model import Study
+from tpmdp.study.release import PartyRelease
+from tpmdp.study.session import RELEASE, key_of
+
+FORMAT: Final = "tpmdp.session"
+VERSION: Final = 1
+_REMEDY: Final = "make it again with tpmdp report, from the study and the ledger"
+_ORDER: Final = ("hold", "charge", "settle")  # of the entries of a session
+
+
+@dataclass(frozen=True)
+class PartyRecord:
+    """One party's side of a session: the entries in its ledger, the ledger's head then, and what it reported."""
+
+    party: str
+    entries: tuple[Entry, ...]
+    head: tuple[int, str]  # number and hash of the ledger's newest entry
+    bytes_sent: int | None = None  # None: the session has not ended for this party
+    missing: tuple[str, ...] = ()  # parties that dropped out
+
+    @property
+    def charge(self) -> Entry | None:
+        """The entry that charges the session; None if it was not charged."""
+        return next((entry for entry in self.entries if entry.is_charge), None)
+
+    @property
+    def status(self) -> str:
+        """How far the session has come for this party: held, charged or settled."""
+        return {"hold": "held", "settle": "settled"}.get(self.entries[-1].kind, "charged")
+
+    @classmethod
+    def of(cls, party: str, terms: Terms, ledger: Ledger) -> tuple[PartyRecord, tuple[Answer, ...] | None]:
+        """The party's record from its ledger, and the answers if that has them."""
+        key = key_of(terms)
+        entries = ledger.entries_of(key)
+        if not entries:
+            other = ledger.charged_plan(key.session)
+            rule = f"has no entry of {shown(terms.label)} with this plan"
+            remedy = "check the number of the session; for a report on the plan, name the study without a ledger"
+            if other is not None:
+                rule = f"has {shown(terms.label)} with another plan or query"
+                remedy = "give the study file, and the terms if there were any, with which the party joined"
+            raise InputError("ledger", str(ledger.path), rule, remedy)
+        newest = ledger.newest(1)[0]
+        head = newest.number, newest.hash
+        stored = ledger.private_state(key).get(RELEASE)
+        if stored is None:
+            return cls(party, tuple(entries), head), None
+        release = PartyRelease.of_plain(json.loads(stored))
+        record = cls(party, tuple(entries), head, bytes_sent=release.bytes_sent, missing=release.missing)
+        return record, release.answers
+
+
+@dataclass(frozen=True, eq=False)
+class SessionRecord:
+    """A session, planned or run. `answers` is None where the record must not have them, or nobody has them yet."""
+
+    study: Study
+    terms: Terms
+    parties: tuple[PartyRecord, ...] = ()
+    answers: tuple[Answer, ...] | None = None
+    written_by: str = __version__
+    is_draft: bool = False  # parties have no keys yet: nothing can be signed
+
+    @classmethod
+    def of(
+        cls, study: Study, ledgers: Sequence[Ledger] = (), terms: Terms | None = None, *, with_answer: bool = False
+    ) -> SessionRecord:
+        """The record of the study's session, from the ledgers of parties that took part; without any, of the plan.
+
+        >>> parties = [{"name": "bank", "epsilon": 1, "records": 900}, {"name": "lab", "epsilon": 2, "records": 500}]
+        >>> query = {"name": "old", "kind": "count", "column": "age", "at_least": 65}
+        >>> record = SessionRecord.of(Study.parse({"name": "demo", "delta": 1e-6, "threshold": 1,
+        ...                                        "receivers": ["bank"], "parties": parties, "queries": [query]}))
+        >>> record.status, record.is_draft
+        ('planned', True)
+        """
+        if any(party.public_key is None for party in study.parties):
+            if ledgers:
+                remedy = "give the file the parties joined with; tpmdp run leaves it in its state folder"
+                raise InputError("study", study.name, "has no public keys, so its session is not known", remedy)
+            keys = {party.name: hashlib.sha256(party.name.encode()).digest() for party in study.parties}
+            return cls(study, study.with_keys(keys).terms(), is_draft=True)
+        if terms is not None:
+            study.check_terms(terms)
+        signed = study.terms() if terms is None else terms
+        pairs = [PartyRecord.of(_party_of(study, ledger), signed, ledger) for ledger in ledgers]
+        names = [record.party for record, _ in pairs]
+        if len(set(names)) < len(names):
+            raise InputError("ledger", ", ".join(names), "has a party twice", "give one ledger per party")
+        answers = next((answers for _, answers in pairs if answers is not None), None)
+        if with_answer and answers is None:
+            who = ", ".join(study.receivers)
+            rule = "has no answer of this session" if ledgers else "is missing: only a receiver's ledger has the answer"
+            value = ", ".join(str(ledger.path) for ledger in ledgers) or "(none)"
+            raise InputError("ledger", value, rule, f"give the ledger of a receiver whose session has ended: {who}")
+        records = tuple(sorted((record for record, _ in pairs), key=lambda record: study.index(record.party)))
+        return cls(study, signed, records, answers=answers if with_answer else None)
+
+    @property
+    def status(self) -> str:
+        """How far the session has come: planned, held, charged or settled."""
+        order = ("planned", "held", "charged", "settled")
+        return max((record.status for record in self.parties), key=order.index, default="planned")
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Parties that dropped out."""
+        return next((record.missing for record in self.parties if record.missing), ())
+
+    @cached_property
+    def guarantee(self) -> str:
+        """What a result of this session promises."""
+        computation = self.study.computation
+        if not isinstance(computation, SharedFunction):
+            return guarantee_text(self.terms)
+        query, parties = computation.query, self.study.party_records
+        parameters = query.parameters(parties, self.terms.grid)
+        return guarantee_of(MpycJob.of(self.terms, query.function, parameters, sizes=query.sizes(parties)))
+
+    def charge_of(self, party: str) -> float:
+        """What the session costs a party: its real epsilon at its own delta, rounded up."""
+        index = self.study.index(party)
+        mu, closeness = self.terms.charge(index)
+        return promise(square_up(mu), closeness, float(self.terms.spec.delta[index]))
+
+    # As a document ----------------------------------------------------------------------------------------------------
+
+    def document(self) -> dict[str, Any]:
+        """As plain JSON values; what hashes cover is exact."""
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "written_by": self.written_by,
+            "session": self.study.label,
+            "receivers": list(self.study.receivers),
+            "answers": None if self.answers is None else [answer.plain() for answer in self.answers],
+            "draft": self.is_draft,
+            "study": self.study.toml(),
+            "terms": self.terms.canonical(),
+            "plan_hash": self.terms.plan_hash.hex(),
+            "parties": [
+                {
+                    "party": record.party,
+                    "entries": [_plain_entry(entry) for entry in record.entries],
+                    "head": list(record.head),
+                    "bytes_sent": record.bytes_sent,
+                    "missing": list(record.missing),
+                }
+                for record in self.parties
+            ],
+        }
+
+    def text(self) -> str:
+        """The document as canonical text: equal records have equal texts."""
+        return canonical_json(self.document())
+
+    @classmethod
+    def parse(cls, document: Any, kinds: Kinds = KINDS) -> SessionRecord:
+        """The record of a document, whoever wrote it; `check` says whether it holds."""
+        keys = ("format", "version", "written_by", "session", "receivers", "answers", "draft", "study", "terms")
+        root = read.table("record", document, [*keys, "plan_hash", "parties"])
+        if root["format"] != FORMAT or root["version"] != VERSION or isinstance(root["version"], bool):
+            value = f"{read.written(root['format'])} version {read.written(root['version'])}"
+            raise InputError("format", value, f"is not {FORMAT} version {VERSION}", "use the tpmdp that wrote it")
+        study = _read_study(root["study"], kinds)
+        answers = root["answers"]
+        record = cls(
+            study,
+            Terms.parse(_text("terms", root["terms"])),
+            tuple(_read_party(study, each) for each in read.entries("parties", root["parties"])),
+            answers=None if answers is None else tuple(_read_answer(each) for each in read.entries("answers", answers)),
+            written_by=read.title("written_by", root["written_by"]),
+            is_draft=read.truth("draft", root["draft"]),
+        )
+        if canonical_json(record.document()) != canonical_json(document):
+            raise InputError("record", study.label, "does not agree with itself", _REMEDY)
+        return record
+
+    # Checks -----------------------------------------------------------------------------------------------------------
+
+    def check(self) -> list[str]:
+        """Prove what can be proved from the record alone, in words; a `CertificateError` says what does not hold."""
+        try:
+            self.study.check_terms(self.terms)
+            for index in range(self.terms.count):
+                self.terms.check(index)
+        except InputError as error:
+            raise CertificateError(str(error)) from None
+        statements = [f"the plan is for this study: {len(self.study.parties)} parties and {self._queries}"]
+        if lacks_noise(self.terms):
+            statements.append("NO NOISE IS ADDED: receivers learn the exact answer, and no budget is promised")
+        else:
+            most = f"coalitions of up to {self.terms.colluders}"
+            drop = f" besides {self.terms.tolerate} that drop out" if self.terms.tolerate else ""
+            statements.append(f"every budget holds against {most}{drop}, proved in exact arithmetic")
+        if self.is_draft:
+            if self.parties or self.answers is not None:
+                raise CertificateError("draft violated: a study without keys has no session")
+            return [*statements, "parties have no keys yet: nothing was signed or charged"]
+        for record in self.parties:
+            statements.append(self._check_party(record))
+        if self.answers is not None:
+            self._check_answers()
+        return statements
+
+    @property
+    def _queries(self) -> str:
+        count = len(self.study.queries)
+        return "1 query" if count == 1 else f"{count} queries"
+
+    def _check_party(self, record: PartyRecord) -> str:
+        """The entries of a party are about this session, unaltered, and charge what it costs."""
+        name, key = record.party, key_of(self.terms)
+        kinds = ["charge" if entry.is_charge else entry.kind for entry in record.entries]
+        if kinds != [kind for kind in _ORDER if kind in kinds] or (kinds[-1] == "settle" and "charge" not in kinds):
+            raise CertificateError(f"ledger violated: entries of {name} are {', '.join(kinds)}")
+        mu, closeness = self.terms.charge(self.study.index(name))
+        previous = None
+        for entry in record.entries:
+            if entry.hash != entry_hash(astuple(entry)):
+                raise CertificateError(f"ledger violated: entry {entry.number} of {name} does not match its hash")
+            if previous is not None and (
+                entry.number <= previous.number
+                or (entry.number == previous.number + 1 and entry.previous != previous.hash)
+            ):
+                raise CertificateError(f"ledger violated: entry {entry.number} of {name} is out of order")
+            if (entry.session, entry.plan) != (key.session.hex(), key.plan.hex()) or entry.study != self.study.label:
+                raise CertificateError(f"ledger violated: entry {entry.number} of {name} is about another session")
+            if (entry.is_charge or entry.kind == "hold") and (entry.mu, entry.closeness) != (mu, closeness):
+                raise CertificateError(f"charge violated: entry {entry.number} of {name} is not what the plan costs")
+            previous = entry
+        if len(record.missing) > self.study.tolerate or name in record.missing:
+            raise CertificateError(f"drop-outs violated: {name} says that {len(record.missing)} dropped out")
+        number, head = record.head
+        newest = record.entries[-1]
+        if number < newest.number or (number == newest.number and head != newest.hash):
+            raise CertificateError(f"ledger violated: the head of {name} is not a later entry")
+        what = {"held": "has set room aside", "charged": "was charged", "settled": "was charged"}[record.status]
+        return f"{name} {what} for this session and plan: {len(kinds)} entries with their hashes, head {head[:16]}"
+
+    def _check_answers(self) -> None:
+        names = {query.name for query in self.study.queries}
+        for answer in self.answers or ():
+            if answer.query not in names:
+                raise CertificateError(f"answer violated: {shown(answer.query)} is not a query of the study")
+        if not any(record.party in self.study.receivers and record.status == "settled" for record in self.parties):
+            raise CertificateError("answer violated: no receiver in this record has finished the session")
+
+    def check_ledger(self, ledger: Ledger) -> list[str]:
+        """Compare with a party's ledger, which the author of the record cannot have changed."""
+        name = _party_of(self.study, ledger)
+        record = next((each for each in self.parties if each.party == name), None)
+        if record is None:
+            raise InputError("ledger", str(ledger.path), f"is of {name}, who is not in the record", "give another one")
+        for number, digest in ((entry.number, entry.hash) for entry in record.entries):
+            if not ledger.has_entry(number, digest):
+                raise CertificateError(f"ledger violated: the ledger of {name} has no such entry {number}")
+        if not ledger.has_entry(*record.head):
+            raise CertificateError(f"ledger violated: the ledger of {name} does not have the record's head")
+        statements = [f"the ledger of {name} has these entries and the head"]
+        _, answers = mine = PartyRecord.of(name, self.terms, ledger)
+        if record.status == "settled" and (mine[0].missing, mine[0].bytes_sent) != (record.missing, record.bytes_sent):
+            raise CertificateError(f"outcome violated: the ledger of {name} has another one")
+        if self.answers is not None and answers is not None:
+            if answers != self.answers:
+                raise CertificateError(f"answer violated: the ledger of {name} has another answer")
+            statements.append(f"the answer is the one in the ledger of {name}")
+        return statements
+
+
+def _party_of(study: Study, ledger: Ledger) -> str:
+    """The party that a ledger belongs to: by its key, or by name if it was never bound to one."""
+    owner = ledger.owner
+    for party in study.parties:
+        if party.public_key == owner if owner is not None else party.name == ledger.party:
+            return party.name
+    rule = f"belongs to {shown(ledger.party)}, whose key is not in the study"
+    raise InputError("ledger", str(ledger.path), rule, "give the ledger of a party of the study")
+
+
+def _plain_entry(entry: Entry) -> dict[str, Any]:
+    """An entry as JSON values; numbers in hexadecimal, as its hash has them."""
+    values = {item.name: getattr(entry, item.name) for item in fields(Entry)}
+    return {name: value.hex() if isinstance(value, float) else value for name, value in values.items()}
+
+
+def _read_entry(value: Any) -> Entry:
+    table = read.table("entry", value, [item.name for item in fields(Entry)])
+    values: dict[str, Any] = {}
+    for item in fields(Entry):
+        raw = table[item.name]
+        if item.type == "float":
+            values[item.name] = _hex(item.name, raw)
+        elif item.name == "number":
+            values[item.name] = read.whole("number", raw, 1, high=1 << 53)
+        else:
+            values[item.name] = _text(item.name, raw)
+    return Entry(**values)
+
+
+def _read_party(study: Study, value: Any) -> PartyRecord:
+    table = read.table("party", value, ("party", "entries", "head", "bytes_sent", "missing"))
+    name = _text("party", table["party"])
+    study.index(name)  # refuses a party that is not in the study
+    entries = tuple(_read_entry(each) for each in read.entries("entries", table["entries"]))
+    head, sent = read.entries("head", table["head"]), table["bytes_sent"]
+    if not entries or len(head) != 2:
+        raise InputError("entries", len(entries), f"of {name} lack something", _REMEDY)
+    missing = tuple(_text("missing", each) for each in read.entries("missing", table["missing"]))
+    for each in missing:
+        study.index(each)
+    return PartyRecord(
+        name,
+        entries,
+        (read.whole("head", head[0], 1, high=1 << 53), _text("head", head[1])),
+        bytes_sent=None if sent is None else read.whole("bytes_sent", sent, 0, high=1 << 53),
+        missing=missing,
+    )
+
+
+def _read_answer(value: Any) -> Answer:
+    keys = ("query", "part", "value", "standard_error", "low", "high", "note")
+    table = read.table("answer", value, keys, optional=("noise", "always_low", "always_high"))
+    for key, each in table.items():
+        if key in ("query", "part", "note"):
+            _text(key, each)
+        elif each is not None:
+            read.number(key, each, finite=True)
+    try:
+        return Answer.of_plain(table)
+    except (KeyError, TypeError, ValueError):
+        raise InputError("answer", read.written(value), "is not an answer", _REMEDY) from None
+
+
+def _read_study(value: Any, kinds: Kinds) -> Study:
+    try:
+        document: Mapping[str, Any] = tomllib.loads(_text("study", value), parse_float=read.parse_float)
+    except (ValueError, RecursionError):
+        raise InputError("study", value, "is not valid TOML", _REMEDY) from None
+    return Study.parse(document, kinds)
+
+
+def _text(field: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise InputError(field, read.written(value), "is not text", _REMEDY)
+    return value
+
+
+def _hex(field: str, value: Any) -> float:
+    try:
+        number = float.fromhex(_text(field, value))
+    except (ValueError, OverflowError):
+        raise InputError(field, read.written(value), "is not a number in hexadecimal", _REMEDY) from None
+    if math.isnan(number):
+        raise InputError(field, read.written(value), "is not a number", _REMEDY)
+    return number

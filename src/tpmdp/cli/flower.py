@@ -8,14 +8,18 @@ from typing import Final
 import click
 
 from tpmdp.cli.options import number
+from tpmdp.cli.sections import WholeSummaries
 
 _FOLDER: Final = click.Path(path_type=Path, file_okay=False)
 _FILE: Final = click.Path(path_type=Path, readable=False)  # the reader of settings reports errors
 
 
-@click.group()
+@click.group(cls=WholeSummaries)
 def flower() -> None:
-    """Take part in a private training on Flower (docs/how-to/flower.md)."""
+    """Take part in a private training on Flower.
+
+    See docs/how-to/flower.md.
+    """
 
 
 @flower.command()

@@ -20,6 +20,7 @@ BALANCED = EXAMPLE.read_text().replace("threshold = 2", 'threshold = 2\nweightin
 def test_it_plans_the_noise_that_the_study_has(tmp_path: Path) -> None:
     plan = json.loads(tpmdp("plan", EXAMPLE, "--json", folder=tmp_path).stdout)
     study = Study.read(EXAMPLE)
+    assert plan["study"] == study.label
     assert [party["name"] for party in plan["parties"]] == [party.name for party in study.parties]
     assert [party["epsilon"] for party in plan["parties"]] == [party.epsilon for party in study.parties]
     count = expect(study).queries[0]

@@ -63,7 +63,7 @@ def plain_app(answers: bool) -> ClientApp:
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        weights = np.zeros(3) if answers else message.content["arrays"].to_numpy_ndarrays()[0]
+        weights = np.zeros(3) if answers else message.content.array_records["arrays"].to_numpy_ndarrays()[0]
         content = RecordDict({"arrays": ArrayRecord([weights]), "metrics": MetricRecord({"num-examples": 1})})
         return Message(content, reply_to=message)
 

@@ -111,6 +111,7 @@ def plan(
         if result.no_noise_reason:
             click.echo(f"tpmdp: no noise is added: {result.no_noise_reason}", err=True)
         more = {"tolerate": tolerate, "cost_of_dropouts": dropout_costs(report, tolerate)} if tolerate else {}
+        more |= {"study": source.label} if source.label else {}
         more |= {"people": [person_json(spec, person) for person in persons]} if persons else {}
         click.echo(json.dumps({**plan_json(report), **more}, allow_nan=False))
         return

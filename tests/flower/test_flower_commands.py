@@ -55,3 +55,18 @@ def test_bad_names_and_files(tmp_path: Path) -> None:
     again = refused("flower", "client", "lab", *GOOD, "--folder", "new/folder", folder=tmp_path)
     assert "exists already" in again
     assert "anybody" in tpmdp("flower", "check", "new/folder/lab.toml", folder=tmp_path).stdout
+
+
+def test_check_says_how_to_make_the_peers_file(tmp_path: Path) -> None:
+    line = tpmdp("flower", "client", "lab", *GOOD, folder=tmp_path).stdout
+    missing = refused("flower", "check", "lab.toml", folder=tmp_path)
+    assert "peers.toml does not exist: make it of the lines that tpmdp flower server and tpmdp flower client" in missing
+    assert "tpmdp key show lab.key prints yours again" in missing
+    assert tpmdp("key", "show", "lab.key", folder=tmp_path).stdout == line  # as it says
+    (tmp_path / "peers.toml").write_text(line)
+    done = tpmdp("flower", "check", "lab.toml", folder=tmp_path)
+    assert "the peers file has no line for the server" in done.stderr
+    server = tpmdp("flower", "server", folder=tmp_path).stdout
+    assert tpmdp("key", "show", "server.key", folder=tmp_path).stdout == server
+    (tmp_path / "peers.toml").write_text(line + server)
+    assert tpmdp("flower", "check", "lab.toml", folder=tmp_path).stderr == ""

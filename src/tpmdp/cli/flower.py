@@ -8,14 +8,18 @@ from typing import Final
 import click
 
 from tpmdp.cli.options import number
+from tpmdp.cli.sections import WholeSummaries
 
 _FOLDER: Final = click.Path(path_type=Path, file_okay=False)
 _FILE: Final = click.Path(path_type=Path, readable=False)  # the reader of settings reports errors
 
 
-@click.group()
+@click.group(cls=WholeSummaries)
 def flower() -> None:
-    """Take part in a private training on Flower (docs/how-to/flower.md)."""
+    """Take part in a private training on Flower.
+
+    See docs/how-to/flower.md.
+    """
 
 
 @flower.command()
@@ -50,13 +54,17 @@ def check(settings: Path) -> None:
     Example: tpmdp flower check hospital.toml
     """
     from tpmdp.flower.client_settings import read_settings
-    from tpmdp.ledger import rounded_down, rounded_up
+    from tpmdp.flower.round_terms import SERVER
+    from tpmdp.ledger import left_text, rounded_up
 
     client = read_settings(settings)
     with client.open_ledger() as ledger:
         spent = ledger.spent()
         ready = client.is_ready(ledger)
     party, peers = client.party, client.peers
+    if peers is not None and SERVER not in peers:
+        text = "the peers file has no line for the server: ask its operator for what tpmdp flower server printed"
+        click.echo(f"tpmdp: {text}", err=True)
     who = "anybody the server names" if peers is None else f"known peers only ({len(peers)})"
     click.echo(
         f"{party.name}: epsilon {party.epsilon:g} at delta {party.delta:g} over {client.rounds} rounds, with {who}"
@@ -65,8 +73,10 @@ def check(settings: Path) -> None:
         f"a round costs at most epsilon {rounded_up(client.round_party.epsilon)} on its own; "
         f"{party.threshold} may collude, the server among them"
     )
-    left = "there is room for more rounds" if ready else "there is no room for a further round"
-    click.echo(f"spent so far: epsilon {rounded_up(spent.epsilon)}; left: {rounded_down(spent.left)}; {left}")
+    room = "there is room for more rounds" if ready else "there is no room for a further round"
+    click.echo(
+        f"spent so far: epsilon {rounded_up(spent.epsilon)}; left: {left_text(spent.left, spent.limit_epsilon)}; {room}"
+    )
 
 
 @flower.command()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from tpmdp.cli.options import number
+from tpmdp.cli.sections import WholeSummaries
 from tpmdp.errors import InputError, shown
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ _WIDE: Final = 100  # columns that the whole table takes
 _NARROW: Final = 72
 
 
-@click.group()
+@click.group(cls=WholeSummaries)
 def ledger() -> None:
     """What a party has spent on privacy, and what it may still spend."""
 
@@ -178,11 +179,13 @@ def _summary(opened: Ledger, spent: Spent, last: Entry) -> dict[str, Any]:
 
 
 def _balance(spent: Spent) -> str:
-    from tpmdp.ledger import rounded_down, rounded_up
+    from tpmdp.ledger import left_text, rounded_up
 
+    left = left_text(spent.left, spent.limit_epsilon)
+    left = left if left == "none" else f"epsilon {left}"
     return (
         f"spent epsilon {rounded_up(spent.epsilon)}, limit epsilon {spent.limit_epsilon:g} at delta "
-        f"{spent.limit_delta:g}; left for one more release: epsilon {rounded_down(spent.left)}"
+        f"{spent.limit_delta:g}; left for one more release: {left}"
     )
 
 

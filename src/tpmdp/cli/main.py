@@ -17,6 +17,7 @@ import click
 
 from tpmdp._util.progress import note_interrupt, was_interrupted
 from tpmdp._version import __version__
+from tpmdp.cli.completion import answer_shell, completion
 from tpmdp.cli.experiment import experiment
 from tpmdp.cli.flower import flower
 from tpmdp.cli.ledger import ledger
@@ -48,6 +49,7 @@ cli.add_sections(
         "Look before you pay": (query, plan, verify, fingerprint, terms, check_query),
         "Take part": (run, join, status, report, relay, ledger),
         "Learn and compare": (flower, experiment),
+        "In your shell": (completion,),
     }
 )
 
@@ -55,6 +57,7 @@ cli.add_sections(
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; every error a user can cause is one line on standard error, never a traceback."""
     _prepare_streams()
+    given = sys.argv[1:] if arguments is None else arguments
     with suppress(ValueError):  # not the main thread
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # otherwise ignored, as in the background
             signal.signal(signal.SIGINT, note_interrupt)
@@ -63,8 +66,11 @@ def main(arguments: list[str] | None = None) -> None:
             if signal.getsignal(number) is signal.SIG_DFL:  # otherwise ignored, as by nohup
                 signal.signal(number, _stop)
     try:
+        answered = answer_shell(cli)
+        if answered is not None:
+            raise click.exceptions.Exit(answered)
         # Not cli.main(): it turns a closed pipe into exit code 1, which here means "not valid".
-        with cli.make_context("tpmdp", sys.argv[1:] if arguments is None else arguments) as context:
+        with cli.make_context("tpmdp", given) as context:
             cli.invoke(context)
         sys.stdout.flush()
     except click.exceptions.Exit as leave:

@@ -13,6 +13,7 @@ import click
 
 from tpmdp.cli.options import as_flags
 from tpmdp.cli.query import queries_option
+from tpmdp.cli.sections import WholeSummaries
 from tpmdp.errors import InputError
 
 _FILE: Final = click.Path(path_type=Path, readable=False)  # our own reader words the errors
@@ -302,7 +303,7 @@ def keygen(name: str, out: Path | None) -> None:
     click.echo(peer_line(checked, identity.public_key().public_bytes_raw()))
 
 
-@click.group()
+@click.group(cls=WholeSummaries)
 def key() -> None:
     """What a key file holds, without its secret."""
 

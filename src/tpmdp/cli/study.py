@@ -305,7 +305,7 @@ def run(
     """Run a whole STUDY on this machine: a relay, and every party in its own process.
 
     Missing keys are created. Ledgers and keys stay in the state folder. The same session again costs nothing and
-    gives the same answer; --session 2 is a new one.
+    gives the same answer; --session 2 is a new one, with a new charge, if the ledgers have room for it.
     """
     from tpmdp._util.party_files import TRIAL
     from tpmdp.report.progress import RunProgress

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from logging import INFO, WARNING
 from typing import Final
@@ -14,11 +15,12 @@ from flwr.common import log
 from tpmdp.errors import TpmdpError, shown
 from tpmdp.flower.head_notes import NoteBoard
 from tpmdp.flower.introduction import CLIENTS_MAX, NONCE_BYTES, question, read_introduction
-from tpmdp.flower.nodes import Nodes
+from tpmdp.flower.nodes import ADD_MOD, Nodes
 from tpmdp.flower.round_terms import SERVER
-from tpmdp.flower.wire import fields_of, record_of
+from tpmdp.flower.wire import RECORD, fields_of, record_of
 from tpmdp.spec import Party
 
+NO_BUDGET: Final = "has no budget left"
 _WAIT_S: Final = 0.2
 
 
@@ -44,6 +46,7 @@ class Enrolment:
         self._put_off: dict[int, Party] = {}  # newcomers that others refuse to train with, until there are more
         self._out: set[int] = set()  # nodes that have no budget left, refuse, or may not take part
         self.reason = ""  # why the last of them does not take part
+        self.spent: set[str] = set()  # names of clients that have no budget left
         self.board = NoteBoard()
 
     def enrol(self, nodes: Nodes) -> None:
@@ -54,9 +57,14 @@ class Enrolment:
         self._wanted = self._least  # nobody waits for clients that are lost later
         self.clients, self._put_off = {}, {}
         questions = self._questions(node for node in online if node not in self._out)
-        replies, _ = nodes.exchange(questions, self._patience_s)
+        replies, failed = nodes.exchange(questions, self._patience_s)
         for node in sorted(replies):
             self._add(node, replies[node])
+        for why, count in Counter(failed.values()).items():
+            first = next(node for node, reason in failed.items() if reason == why)
+            others = f" and {count - 1} more" if count > 1 else ""
+            self.reason = f"node {first}{others}: {why}"
+            log(WARNING, "tpmdp: without node %s%s: %s", first, others, why)
         log(INFO, "tpmdp: %s clients enrolled", len(self.clients))
 
     def invite(self, nodes: Nodes) -> None:
@@ -88,6 +96,15 @@ class Enrolment:
                 reason = f"asks for a threshold of {client.threshold}, and at most {most} is planned for"
                 self._refuse(node, client.name, reason)
 
+    def shortage(self) -> str:
+        """Why there are too few clients, if their budgets are the reason."""
+        known = self._keys.keys() | self.spent
+        if not self.spent:
+            return ""
+        if self.spent >= known:
+            return "all budgets spent"
+        return f"the budgets of {len(self.spent)} of {len(known)} clients are spent, and too few others are left"
+
     def lose(self, node: int) -> None:
         """Go on without a node that did not answer; it may come back."""
         self.clients.pop(node, None)
@@ -103,11 +120,16 @@ class Enrolment:
         """Go on without a node, and do not ask it again."""
         self._out.add(node)
         client = self.clients.pop(node, None)
+        if reason == NO_BUDGET:
+            self.spent.add(client.name if client else name)
         self.reason = f"{client.name if client else name or f'node {node}'}: {shown(reason, 300)}"
 
     def _add(self, node: int, content: RecordDict) -> bool:
         """Let a node in if its answer is in order; whether it is."""
         nonce = self._nonces.get(node, b"")
+        if RECORD not in content.config_records:
+            self._refuse(node, f"node {node}", f"answers without tpmdp's mod: {ADD_MOD}")
+            return False
         try:
             fields = fields_of(content)
             client, ready = read_introduction(fields, self._server_key, nonce, node=node)
@@ -116,7 +138,7 @@ class Enrolment:
             return False
         name, key = client.name, client.public_key or b""
         if not ready:
-            self._refuse(node, name, "has no budget left")
+            self._refuse(node, name, NO_BUDGET)
         elif self._peers is not None and self._peers.get(name) != key:
             self._refuse(node, name, "is not in the server's peers with this public key")
         elif name == SERVER or self._keys.get(name, key) != key:

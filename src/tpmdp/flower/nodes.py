@@ -13,12 +13,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from flwr.app import Message, RecordDict
+from flwr.app import Error, Message, RecordDict
+from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
 from tpmdp.errors import shown
 
 LATE: Final = "does not answer in time"
+ADD_MOD: Final = "give its app the mod, first in the list: ClientApp(mods=[private_mod()])"
 _PAUSE_S: Final = (0.02, 0.5)  # between two pulls: shortest, longest
 _PAUSE_SHARE: Final = 0.02  # of the time waited so far
 _GRACE_S: Final = 30.0
@@ -76,7 +78,7 @@ class Nodes:
         answers = {node: reply.content for node, reply in replies.items() if not reply.has_error()}
         for node, reply in replies.items():
             if reply.has_error():
-                failed[node] = shown(reply.error.reason or "failed without a reason", 200)
+                failed[node] = _failure(reply.error)
         late = dict.fromkeys(contents.keys() - answers.keys() - failed.keys(), LATE)
         return answers, failed | late
 
@@ -118,3 +120,11 @@ class Nodes:
                 message.replies[message.node] = reply
         now = time.monotonic()
         self._unanswered = {name: message for name, message in self._unanswered.items() if message.expires > now}
+
+
+def _failure(error: Error) -> str:
+    """Why a node failed. The mod answers every message itself, so an app that raises has no mod before it."""
+    reason = shown(error.reason or "failed without a reason", 200)
+    if error.code == ErrorCode.CLIENT_APP_RAISED_EXCEPTION:
+        return f"its app failed before tpmdp's mod could answer: {ADD_MOD} ({reason})"
+    return reason

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from tpmdp._util import fields as read
 from tpmdp.engines.contract import Outcome
-from tpmdp.errors import DeadlineError, InputError, TpmdpError
+from tpmdp.errors import DeadlineError, InputError, TpmdpError, shown
 from tpmdp.flower.enrolment import Enrolment
 from tpmdp.flower.introduction import CLIENTS_MAX
 from tpmdp.flower.mod import EXAMPLES
@@ -35,6 +35,7 @@ from tpmdp.protocol.party import ProtocolError
 from tpmdp.protocol.terms import Terms
 
 FAILURES_MAX: Final = 3  # sessions in a row without an answer
+_NAMES_SHOWN: Final = 300
 FLOWER_LOGGER: Final = getLogger("flwr")
 Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
 
@@ -144,6 +145,27 @@ class PrivateStrategy:
         self._proven: set[int] = set()  # nodes of the last round that gave an answer
         self._announced: TrainingRound | None = None  # the next round, if all its clients have agreed to it already
         self.reports: list[RoundReport] = []
+        self._rounds_asked, self._reports_before = 0, 0
+        self._stopped = ""  # why it ended before all rounds were done
+
+    @property
+    def summary(self) -> str:
+        """How the training went, one fact per line; also logged at its end."""
+        reports = self.reports[self._reports_before :]
+        done, asked = len(reports), self._rounds_asked
+        lines = [f"stopped after {done} of {asked} rounds: {self._stopped}" if self._stopped else f"{done} rounds done"]
+        if reports:
+            counts = [report.clients for report in reports]
+            void = sum(report.sessions - 1 for report in reports)
+            span = str(counts[0]) if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
+            lines.append(
+                f"clients in a round: {span}; drop-outs: {sum(len(report.missing) for report in reports)}; "
+                f"sessions without an answer: {void}"
+            )
+            lines.append(f"noise in each entry of the average: {reports[-1].noise:.3g} in the last round")
+        if self._clients.spent:
+            lines.append(f"no budget left: {shown(', '.join(sorted(self._clients.spent)), _NAMES_SHOWN)}")
+        return "\n".join([*lines, self.guarantee] if self.guarantee else lines)
 
     @property
     def guarantee(self) -> str:
@@ -162,7 +184,8 @@ class PrivateStrategy:
         evaluate_fn: Evaluate | None = None,
     ) -> Result:
         """Train; ends early where too few clients have budget left. `timeout` is for the training of clients."""
-        read.whole("num_rounds", num_rounds, 1, high=1_000_000)
+        self._rounds_asked, self._stopped = read.whole("num_rounds", num_rounds, 1, high=1_000_000), ""
+        self._reports_before = len(self.reports)
         entries = sum(array.size for array in initial_arrays.to_numpy_ndarrays() if is_trained(array))
         if not entries:
             raise InputError("initial_arrays", "(none)", "has no floats to train", "give the model")
@@ -187,6 +210,8 @@ class PrivateStrategy:
             log(INFO, "tpmdp: round %s/%s: %s clients%s", number, num_rounds, report.clients, dropped)
             self._evaluate(evaluate_fn, number, arrays, result=result)
         post.deliver_receipts()
+        for line in self.summary.splitlines():
+            log(WARNING if self._stopped and line.startswith("stopped") else INFO, "tpmdp: %s", line)
         return result
 
     def _round(self, post: Post, number: int, model: Model, is_last: bool) -> ArrayRecord | None:
@@ -207,7 +232,7 @@ class PrivateStrategy:
             self._proven = set(current.party_at)
             self._announced = current.accepted_next()
             return self._apply(current, outcome, model.arrays, sessions=attempt)
-        log(WARNING, "tpmdp: training ends after round %s", self.reports[-1].number)
+        self._stopped = f"{FAILURES_MAX} sessions in a row gave no answer"
         return None
 
     def _next_round(self, post: Post, number: int) -> TrainingRound | None:
@@ -222,7 +247,7 @@ class PrivateStrategy:
         except InputError as error:
             if not self.reports:
                 raise
-            log(WARNING, "tpmdp: training ends after round %s: %s", self.reports[-1].number, error)
+            self._stopped = self._clients.shortage() or str(error)
             return None
 
     def _leave_out_newcomers(self, reason: str) -> bool:

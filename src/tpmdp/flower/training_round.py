@@ -17,7 +17,7 @@ from flwr.common import log
 from tpmdp.engines.contract import Outcome
 from tpmdp.errors import shown
 from tpmdp.flower.driver import SessionDriver
-from tpmdp.flower.enrolment import Enrolment
+from tpmdp.flower.enrolment import NO_BUDGET, Enrolment
 from tpmdp.flower.nodes import Nodes
 from tpmdp.flower.wire import Value, pack, pack_text, record_of, text_of
 from tpmdp.protocol.party import PartySession, ProtocolError
@@ -177,7 +177,7 @@ class TrainingRound(SessionDriver):
             self.lose(node, problem)
         elif fields.get("ready") is False and node in clients.clients:
             log(INFO, "tpmdp: %s has no budget for a further round", clients.clients[node].name)
-            clients.leave_out(node, "has no budget left")
+            clients.leave_out(node, NO_BUDGET)
 
     def lose(self, node: int, reason: str, broken: bool = False) -> None:
         super().lose(node, reason)

@@ -16,7 +16,9 @@ from tpmdp.errors import InputError, TpmdpError, shown
 from tpmdp.gaussian.composition import epsilon_of
 
 NEXT_CLOSENESS: Final = 1e-30  # `Spent.left` leaves room for this much in the next release; real ones have about 1e-50
+NONE_LEFT: Final = "none"
 _U: Final = 2.0**-53
+_USEFUL: Final = 1e-3  # of a budget; a release with less has more noise than anybody could use
 
 
 class LedgerError(TpmdpError):
@@ -41,9 +43,9 @@ class OverspendError(TpmdpError):
         self, path: Path, party: str, study: str, *, cost: float, after: float, spent: Spent, unit: str = ""
     ) -> None:
         self.party, self.study, self.cost, self.after, self.spent = party, study, cost, after, spent
-        total, left = rounded_up(after), rounded_down(spent.left)
+        total, left = rounded_up(after), left_text(spent.left, spent.limit_epsilon)
         option = f" --unit {unit}" if unit else ""
-        less = f", or plan a study with epsilon at most {left}" if spent.left > 0 else ""
+        less = f", or plan a study with epsilon at most {left}" if left != NONE_LEFT else ""
         super().__init__(
             f"study {shown(study)} would cost {shown(party)} epsilon {rounded_up(cost)} and make {total} in all, over "
             f"the limit epsilon {spent.limit_epsilon!r} at delta {spent.limit_delta!r}, of which {left} is left: "
@@ -126,13 +128,13 @@ class Spent:
     held: int = 0  # sessions for which room is set aside; `left` is what they leave
 
 
-def rounded_up(value: float) -> str:
-    """A cost in six digits, never shown smaller than it is.
+def rounded_up(value: float, digits: int = 6) -> str:
+    """A cost in a few digits, never shown smaller than it is.
 
-    >>> rounded_up(1.0000000000000002), rounded_up(0.25), rounded_up(float("inf"))
-    ('1.00001', '0.25', 'inf')
+    >>> rounded_up(1.0000000000000002), rounded_up(0.1), rounded_up(float("inf")), rounded_up(0.80001, 4)
+    ('1.00001', '0.1', 'inf', '0.8001')
     """
-    return _six_digits(value, ROUND_CEILING)
+    return _in_digits(value, digits, ROUND_CEILING)
 
 
 def rounded_down(value: float) -> str:
@@ -141,14 +143,24 @@ def rounded_down(value: float) -> str:
     >>> rounded_down(0.9999999), rounded_down(0.0)
     ('0.999999', '0')
     """
-    return _six_digits(value, ROUND_FLOOR)
+    return _in_digits(value, 6, ROUND_FLOOR)
 
 
-def _six_digits(value: float, rounding: str) -> str:
+def left_text(left: float, budget: float) -> str:
+    """What is left of a budget, rounded down; less than a thousandth is of no use to a release, and none.
+
+    >>> left_text(0.559778, 1.0), left_text(0.000279, 0.5), left_text(0.0, 0.0), left_text(1.0, float("inf"))
+    ('0.559778', 'none', 'none', '1')
+    """
+    return NONE_LEFT if left <= _USEFUL * budget < math.inf else rounded_down(left)
+
+
+def _in_digits(value: float, digits: int, rounding: str) -> str:
     if not math.isfinite(value):
         return "inf"
-    digits = Context(prec=6, rounding=rounding).create_decimal_from_float(value).normalize()
-    return f"{digits:f}" if digits == 0 or -5 < digits.adjusted() < 7 else f"{digits:e}"
+    # The shortest text of the number: reading it gives the number back, so 0.1 is 0.1.
+    short = Context(prec=digits, rounding=rounding).create_decimal(repr(float(value))).normalize()
+    return f"{short:f}" if short == 0 or -5 < short.adjusted() < 7 else f"{short:e}"
 
 
 def add_up(total: float, cost: float) -> float:

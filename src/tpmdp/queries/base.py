@@ -50,6 +50,7 @@ class BaseQuery(ABC):
 
     kind: ClassVar[str] = ""  # its name in the study file; default: the class name in snake_case
     leaves: ClassVar[str] = ""  # what leaves the party, for people
+    counts: ClassVar[bool] = False  # its answers are numbers of records
     has_parts: ClassVar[bool] = False  # works for any mode: may have `where` and `by`
     code: ClassVar[str] = ""  # hash of the file of a custom query
 

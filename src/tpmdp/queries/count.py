@@ -31,6 +31,7 @@ class Count(Query):
 
     leaves: ClassVar[str] = "the number of records in the range"
     whole: ClassVar[bool] = True
+    counts: ClassVar[bool] = True
     has_parts: ClassVar[bool] = True
     dimension: ClassVar[int] = 1
     spread: ClassVar[float] = 1.0

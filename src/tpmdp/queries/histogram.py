@@ -50,6 +50,7 @@ class Histogram(Query):
 
     leaves: ClassVar[str] = "the number of records in each bin or category"
     whole: ClassVar[bool] = True
+    counts: ClassVar[bool] = True
     has_parts: ClassVar[bool] = True
     size: ClassVar[float] = 1.0
 

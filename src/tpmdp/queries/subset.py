@@ -44,6 +44,10 @@ class SubsetQuery(Query):
         return self.query.whole
 
     @property
+    def counts(self) -> bool:  # type: ignore[override]  # as the query
+        return self.query.counts
+
+    @property
     def model(self) -> str:  # type: ignore[override]  # as the query
         return self.query.model
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from tpmdp.ledger import rounded_up
 from tpmdp.queries.answer import Z_95, Answer
 from tpmdp.queries.base import BaseQuery
 from tpmdp.queries.catalogue import EXAMPLES, Kinds, keys_of
@@ -102,7 +103,7 @@ def _charges_table(study: Study, expected: Expectation) -> Table:
     for heading in ("offered\nepsilon", "charged\nepsilon", "at\ndelta", *(["weight"] if weighted else [])):
         charges.add_column(heading, justify="right")
     for party, weight in zip(study.parties, study.weights.each.tolist(), strict=True):
-        cells = [party.name, number(party.epsilon), number(expected.charges[party.name]), number(party.delta)]
+        cells = [party.name, rounded_up(party.epsilon), rounded_up(expected.charges[party.name]), number(party.delta)]
         cells += [number(weight)] if weighted else []
         charges.add_row(*map(escape, cells))
     charges.caption = "Nothing was run or charged."

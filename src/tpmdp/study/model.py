@@ -177,6 +177,10 @@ class Study:
         """
         return self._weighted_spec
 
+    def plain_spec(self) -> Spec:
+        """The same before weights: what `tpmdp.plan` takes to choose weights itself."""
+        return self._spec([1.0] * len(self.parties))
+
     @cached_property
     def _weighted_spec(self) -> Spec:
         return self._spec(self.weights.each.tolist())
@@ -199,7 +203,7 @@ class Study:
         # Variances of vectors within a width add up to at most width^2 d/(2 (d + 1)) (Jung): this is the average.
         typical = self.spread * width / math.sqrt(2 * (self.dimension + 1))
         records = [float(party.records) for party in self.parties]
-        plain = self._spec([1.0] * len(records))
+        plain = self.plain_spec()
         own = [1.0 if party.weight is None else party.weight for party in self.parties]
         chosen = own if self.weighting == "own" else self.weighting
         weights = make_weights(plain, lambda: needs(plain), chosen, spread=typical, records=records, width=width)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tpmdp._util.arrays import IntArray
+from tpmdp.data.frame import Records, as_table
 from tpmdp.data.table import Column, ColumnKind, Table, Text
 from tpmdp.errors import InputError
 from tpmdp.protocol.terms import Terms
@@ -44,7 +45,7 @@ class Contribution:
         return bool(self.terms.spec.receivers[self.index])
 
 
-def contribute(study: Study, terms: Terms, name: str, table: Table) -> Contribution:
+def contribute(study: Study, terms: Terms, name: str, table: Records) -> Contribution:
     """Check terms and data of a party, and encode the data; nothing is charged or written.
 
     The terms may come from anybody: they must be about this study, and keep this party's budget.
@@ -65,13 +66,13 @@ def contribute(study: Study, terms: Terms, name: str, table: Table) -> Contribut
     return Contribution(study, terms, name, encoded=encoded, uncounted=tuple(uncounted))
 
 
-def checked_table(study: Study, name: str, table: Table) -> Table:
+def checked_table(study: Study, name: str, records: Records) -> Table:
     """A party's columns as the queries' proofs need them; refuses another number of records than the study states."""
-    records = study.party(name).records
-    if not records:
+    count, columns = study.party(name).records, study.columns_of(name)
+    if not count:
         return {}
-    columns = study.columns_of(name).items()
-    return {column: _check_column(name, column, kind, table=table, records=records) for column, kind in columns}
+    table = as_table(records, columns, name)
+    return {each: _check_column(name, each, kind, table=table, records=count) for each, kind in columns.items()}
 
 
 def _check_column(name: str, column: str, kind: ColumnKind, *, table: Table, records: int) -> Column:

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy as np
 from tpmdp._util import fields as read
 from tpmdp._util.arrays import FloatArray
 from tpmdp._util.canonical import canonical_json
+from tpmdp._util.files import StrPath, as_path
 from tpmdp._version import __version__
 from tpmdp.data.source import find_source, read_table
 from tpmdp.data.table import ColumnKind, Table
@@ -54,10 +54,11 @@ class Study:
     patience: float = 60.0  # seconds that the lead receiver waits for parties before it goes on without them
 
     @classmethod
-    def read(cls, path: Path, kinds: Kinds = KINDS) -> Study:
+    def read(cls, path: StrPath, kinds: Kinds = KINDS) -> Study:
         """Read a study.toml file; see docs/how-to/running.md. `kinds` may include custom queries."""
-        document = read.read_toml(path, _SIZE_MAX)
-        with read.in_file(path):
+        file = as_path(path)
+        document = read.read_toml(file, _SIZE_MAX)
+        with read.in_file(file):
             return cls.parse(document, kinds)
 
     @classmethod
@@ -312,10 +313,10 @@ class Study:
                 add_column(columns, column, kind)
         return columns
 
-    def read_tables(self, folder: Path) -> dict[str, Table]:
+    def read_tables(self, folder: StrPath) -> dict[str, Table]:
         """The columns the study needs of every party, from NAME.csv, NAME.parquet or NAME.toml in one folder."""
         names = [party.name for party in self.parties if party.records]
-        return {name: read_table(find_source(folder, name), self.columns_of(name)) for name in names}
+        return {name: read_table(find_source(as_path(folder), name), self.columns_of(name)) for name in names}
 
     def answers_of(self, query: BaseQuery, total: FloatArray, noise: float) -> list[Answer]:
         """The answers of one query from its part of the vector, scaled back; error bars count weights, too."""

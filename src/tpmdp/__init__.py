@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from tpmdp.queries.base import Query
     from tpmdp.queries.custom import load_queries
     from tpmdp.spec import Party, Spec
+    from tpmdp.study.builder import StudyBuilder
     from tpmdp.study.expectation import Expectation, expect
     from tpmdp.study.identity import read_key
     from tpmdp.study.join import join
@@ -56,6 +57,7 @@ _HOME = {
         "TpmdpError",
     ),
     "data.source": ("read_table",),
+    "study.builder": ("StudyBuilder",),
     "study.expectation": ("Expectation", "expect"),
     "study.identity": ("read_key",),
     "ledger": ("Ledger", "LedgerError", "OverspendError"),
@@ -96,6 +98,7 @@ __all__ = [
     "SolverError",
     "Spec",
     "Study",
+    "StudyBuilder",
     "TpmdpError",
     "Verdict",
     "Weights",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ import numpy as np
 from tpmdp._util import fields as read
 from tpmdp._util.arrays import FloatArray
 from tpmdp._util.canonical import canonical_json
-from tpmdp._util.files import StrPath, as_path
+from tpmdp._util.files import StrPath, as_path, replacing
 from tpmdp._version import __version__
 from tpmdp.data.source import find_source, read_table
 from tpmdp.data.table import ColumnKind, Table
@@ -30,6 +30,7 @@ from tpmdp.queries.catalogue import KINDS, Kinds
 from tpmdp.queries.computation import Computation, computation_of
 from tpmdp.queries.condition import add_column
 from tpmdp.spec import Party, Spec
+from tpmdp.study.builder import StudyBuilder
 from tpmdp.study.file import SESSION_MAX, exact_settings, parse_fields, to_toml
 
 _SIZE_MAX: Final = 16 << 20
@@ -75,6 +76,40 @@ class Study:
         study = cls(**parse_fields(document, kinds))
         study.check()
         return study
+
+    @classmethod
+    def new(
+        cls,
+        name: str,
+        *,
+        threshold: int | None = None,
+        receivers: Sequence[str] | str | None = None,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        where: str | None = None,
+        session: int | None = None,
+        unit: Unit | None = None,
+        guarantee: Guarantee | None = None,
+        deadline: str | timedelta | datetime | None = None,
+        weighting: WeightKind | None = None,
+        spread: float | None = None,
+        tolerate: int | None = None,
+        patience: str | timedelta | None = None,
+        kinds: Kinds = KINDS,
+    ) -> StudyBuilder[Study]:
+        """Begin a study in code: add parties and queries to the builder, then call `build`.
+
+        The arguments are the keys at the top of a study file; `epsilon` and `delta` are for parties without their own.
+
+        >>> builder = Study.new("flu", threshold=1, receivers="all", delta=1e-6).count("age", at_least=65)
+        >>> study = builder.party("north", epsilon=1, records=100).party("south", epsilon=2, records=80).build()
+        >>> study.records
+        180
+        """
+        given = {"name": name, "threshold": threshold, "receivers": receivers, "epsilon": epsilon, "delta": delta}
+        given |= {"where": where, "session": session, "unit": unit, "guarantee": guarantee, "deadline": deadline}
+        given |= {"weighting": weighting, "spread": spread, "tolerate": tolerate, "patience": patience}
+        return StudyBuilder.begin(cls.parse, kinds, given)
 
     def check(self) -> None:
         """Refuse combinations of keys that do not fit each other."""
@@ -159,6 +194,20 @@ class Study:
         }
         parties = [{field.name: getattr(party, field.name) for field in fields(party)} for party in self.parties]
         return to_toml(top, parties, [query.settings() for query in self.queries])
+
+    def write(self, path: StrPath) -> None:
+        """Write the study as a file, completely or not at all; a file that is there is replaced.
+
+        >>> import tempfile
+        >>> study = (Study.new("flu", threshold=1, receivers="all", delta=1e-6).count("age", at_least=65)
+        ...          .party("north", epsilon=1, records=100).party("south", epsilon=2, records=80).build())
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     study.write(f"{folder}/study.toml")
+        ...     Study.read(f"{folder}/study.toml") == study
+        True
+        """
+        with replacing(as_path(path)) as temporary:
+            temporary.write_text(self.toml(), encoding="utf-8")
 
     def index(self, name: str) -> int:
         """The position of a party."""

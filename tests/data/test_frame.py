@@ -172,5 +172,3 @@ def test_a_stream_needs_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
     assert np.asarray(as_table(frame, {"age": "number"}, "bank")["age"]).tolist() == [1]
     with pytest.raises(MissingDependencyError, match=r"pyarrow is not installed and is needed to read a Stream: pip"):
         as_table(stream, {"age": "number"}, "bank")
-
-

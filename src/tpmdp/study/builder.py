@@ -10,14 +10,17 @@ from datetime import timedelta
 from typing import Any, Generic, TypedDict, TypeVar, Unpack
 
 import numpy as np
+from numpy.typing import NDArray
 
+from tpmdp._util.numbers import plural
 from tpmdp.errors import InputError, shown
 from tpmdp.queries.catalogue import Kinds, make_query
 from tpmdp.queries.condition import Condition, parse_condition
 from tpmdp.study.file import check_party_names, check_query_names, parse_party
 
 StudyType = TypeVar("StudyType")
-Bounds = Mapping[str, Sequence[float]]  # low and high of every column
+Numbers = Sequence[float] | NDArray[Any]
+Bounds = Mapping[str, Numbers]  # low and high of every column
 
 
 class QueryOptions(TypedDict, total=False):
@@ -75,7 +78,7 @@ class StudyBuilder(Generic[StudyType]):
         return cls(make, kinds, given, everywhere=everywhere)
 
     def __repr__(self) -> str:
-        sizes = f"{len(self.parties)} parties, {len(self.queries)} queries"
+        sizes = f"{plural(len(self.parties), 'party', 'parties')}, {plural(len(self.queries), 'query', 'queries')}"
         return f"StudyBuilder({_quoted(self.settings['name'])}: {sizes} so far)"
 
     def party(
@@ -139,7 +142,7 @@ class StudyBuilder(Generic[StudyType]):
         self,
         column: str,
         *,
-        edges: Sequence[float] | None = None,
+        edges: Numbers | None = None,
         categories: Sequence[str] | Sequence[float] | None = None,
         **options: Unpack[QueryOptions],
     ) -> StudyBuilder[StudyType]:
@@ -152,7 +155,7 @@ class StudyBuilder(Generic[StudyType]):
         *,
         low: float,
         high: float,
-        probabilities: Sequence[float] | None = None,
+        probabilities: Numbers | None = None,
         bins: int | None = None,
         **options: Unpack[QueryOptions],
     ) -> StudyBuilder[StudyType]:

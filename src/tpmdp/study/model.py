@@ -15,6 +15,7 @@ from tpmdp._util import fields as read
 from tpmdp._util.arrays import FloatArray
 from tpmdp._util.canonical import canonical_json
 from tpmdp._util.files import StrPath, as_path, replacing
+from tpmdp._util.numbers import plural
 from tpmdp._version import __version__
 from tpmdp.data.source import find_source, read_table
 from tpmdp.data.table import ColumnKind, Table
@@ -31,6 +32,7 @@ from tpmdp.queries.computation import Computation, computation_of
 from tpmdp.queries.condition import add_column
 from tpmdp.spec import Party, Spec
 from tpmdp.study.builder import StudyBuilder
+from tpmdp.study.display import study_html
 from tpmdp.study.file import SESSION_MAX, exact_settings, parse_fields, to_toml
 
 _SIZE_MAX: Final = 16 << 20
@@ -53,6 +55,19 @@ class Study:
     spread: float = 1.0  # how much parties' averages vary, as a share of the most they could; for weights only
     tolerate: int = 0  # how many parties may drop out
     patience: float = 60.0  # seconds that the lead receiver waits for parties before it goes on without them
+
+    def __repr__(self) -> str:
+        return f"Study({self.label}: {self._summary}; {plural(len(self.queries), 'query', 'queries')})"
+
+    def _repr_html_(self) -> str:
+        summary = f"{self._summary}; protects each {self.unit}."
+        return study_html(self.label, summary, self.parties, receivers=self.receivers, queries=self.queries)
+
+    @property
+    def _summary(self) -> str:
+        sizes = f"{plural(len(self.parties), 'party', 'parties')}, {plural(self.records, 'record')}"
+        drop = f", {self.tolerate} may drop out" if self.tolerate else ""
+        return f"{sizes}, threshold {self.threshold}{drop}, {plural(len(self.receivers), 'receiver')}"
 
     @classmethod
     def read(cls, path: StrPath, kinds: Kinds = KINDS) -> Study:
@@ -106,7 +121,13 @@ class Study:
         >>> study.records
         180
         """
-        given = {"name": name, "threshold": threshold, "receivers": receivers, "epsilon": epsilon, "delta": delta}
+        given: dict[str, Any] = {
+            "name": name,
+            "threshold": threshold,
+            "receivers": receivers,
+            "epsilon": epsilon,
+            "delta": delta,
+        }
         given |= {"where": where, "session": session, "unit": unit, "guarantee": guarantee, "deadline": deadline}
         given |= {"weighting": weighting, "spread": spread, "tolerate": tolerate, "patience": patience}
         return StudyBuilder.begin(cls.parse, kinds, given)

@@ -79,7 +79,7 @@ def run(
         )
         if accounts:
             releases[name] = accounts[name].settle(releases[name])
-    return Release(releases)
+    return Release(releases, study)
 
 
 def _compute(

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from tpmdp.queries.answer import Answer
     from tpmdp.queries.base import Query
     from tpmdp.queries.custom import load_queries
+    from tpmdp.report.plot import Picture, plot
     from tpmdp.spec import Party, Spec
     from tpmdp.study.builder import StudyBuilder
     from tpmdp.study.expectation import Expectation, expect
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from tpmdp.study.model import Study
     from tpmdp.study.release import PartyRelease, Release
     from tpmdp.study.run import run
+    from tpmdp.study.sweep import Sweep
 
 _HOME = {
     "gaussian.calibration": ("calibrate", "delta_at", "epsilon_at", "mu_at"),
@@ -69,10 +71,12 @@ _HOME = {
     "queries.answer": ("Answer",),
     "queries.base": ("Query",),
     "queries.custom": ("load_queries",),
+    "report.plot": ("Picture", "plot"),
     "study.release": ("PartyRelease", "Release"),
     "study.run": ("run",),
     "spec": ("Party", "Spec"),
     "study.model": ("Study",),
+    "study.sweep": ("Sweep",),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
@@ -91,6 +95,7 @@ __all__ = [
     "OverspendError",
     "Party",
     "PartyRelease",
+    "Picture",
     "Plan",
     "Protection",
     "Query",
@@ -99,6 +104,7 @@ __all__ = [
     "Spec",
     "Study",
     "StudyBuilder",
+    "Sweep",
     "TpmdpError",
     "Verdict",
     "Weights",
@@ -111,6 +117,7 @@ __all__ = [
     "load_queries",
     "mu_at",
     "plan",
+    "plot",
     "read_key",
     "read_table",
     "run",

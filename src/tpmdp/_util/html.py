@@ -26,7 +26,7 @@ def html_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     >>> html_table(["party", "epsilon"], [["north", "1"]]).count("text-align:right")
     2
     """
-    numeric = [bool(rows) and bool(_NUMBER.fullmatch(cell)) for cell in (rows[0] if rows else headings)]
+    numeric = [any(_NUMBER.fullmatch(row[place]) for row in rows) for place in range(len(headings))]
     lines = [_row("th", headings, numeric), *(_row("td", row, numeric) for row in rows[:ROWS_MAX])]
     hidden = len(rows) - ROWS_MAX
     more = f'<tr><td colspan="{len(headings)}">... {hidden} more</td></tr>' if hidden > 0 else ""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from importlib import import_module
 from typing import Any, Final
 
 import numpy as np
@@ -19,7 +21,7 @@ from tpmdp._util.numbers import plural
 from tpmdp._version import __version__
 from tpmdp.data.source import find_source, read_table
 from tpmdp.data.table import ColumnKind, Table
-from tpmdp.errors import InputError, shown
+from tpmdp.errors import InputError, NoNoiseWarning, shown
 from tpmdp.planning.grid_plan import GridPlan, plan_on_grid
 from tpmdp.planning.plan import needs
 from tpmdp.planning.weights import Kind as WeightKind
@@ -34,6 +36,7 @@ from tpmdp.spec import Party, Spec
 from tpmdp.study.builder import StudyBuilder
 from tpmdp.study.display import study_html
 from tpmdp.study.file import SESSION_MAX, exact_settings, parse_fields, to_toml
+from tpmdp.study.sweep import Sweep, SweepPoint, settings_of
 
 _SIZE_MAX: Final = 16 << 20
 
@@ -275,6 +278,69 @@ class Study:
         chosen = own if self.weighting == "own" else self.weighting
         weights = make_weights(plain, lambda: needs(plain), chosen, spread=typical, records=records, width=width)
         return weights if self.weighting == "own" else replace(weights, each=shortened(weights.each))
+
+    def varied(
+        self,
+        *,
+        threshold: int | None = None,
+        budget: float = 1.0,
+        epsilon: float | None = None,
+        party: str | None = None,
+    ) -> Study:
+        """The same study with another threshold, all epsilons times `budget`, or another epsilon; checked.
+
+        With `party`, only the budget of that party changes.
+        """
+        factor = read.number("budget", budget, finite=True)
+        if factor <= 0:
+            raise InputError("budget", budget, "must be greater than 0", "1 leaves the budgets as they are")
+        chosen = [each.name for each in self.parties if each.records] if party is None else [self.party(party).name]
+        changed = tuple(
+            replace(each, epsilon=each.epsilon * factor if epsilon is None else read.number("epsilon", epsilon))
+            if each.name in chosen
+            else each
+            for each in self.parties
+        )
+        highest = len(self.parties) - 1 - self.tolerate
+        lowest = 1 if self.tolerate else 0
+        count = self.threshold if threshold is None else read.whole("threshold", threshold, lowest, high=highest)
+        study = replace(self, parties=changed, threshold=count)
+        study.computation.check(study.party_records, count, study.tolerate, weighting=study.weighting)
+        study.spec()  # checks budgets
+        return study
+
+    def sweep(
+        self,
+        *,
+        threshold: Iterable[int] | None = None,
+        budget: Iterable[float] | None = None,
+        epsilon: Iterable[float] | None = None,
+        party: str | None = None,
+    ) -> Sweep:
+        """The errors to expect at other thresholds and budgets, in every combination; nothing is run or charged.
+
+        `budget` multiplies every party's epsilon; `epsilon` gives all parties the same one. With `party`, only the
+        budget of that party changes.
+
+        >>> study = (Study.new("flu", threshold=1, receivers="all", delta=1e-6).count("age", at_least=65)
+        ...          .party("north", epsilon=1, records=100).party("south", epsilon=2, records=80).build())
+        >>> [round(row["standard_error"], 1) for row in study.sweep(budget=[0.5, 1, 2]).rows()]
+        [9.1, 4.8, 2.5]
+        """
+        expect = import_module("tpmdp.study.expectation").expect  # it builds on studies, so it cannot be imported above
+        if budget is not None and epsilon is not None:
+            raise InputError("epsilon", "(given)", "cannot be combined with budget", "give one of them")
+        points = []
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NoNoiseWarning)  # the sweep says so itself
+            for setting in settings_of({"threshold": threshold, "budget": budget, "epsilon": epsilon}):
+                study = self.varied(**setting, party=party)  # type: ignore[arg-type]
+                expected = expect(study)
+                answers = tuple(answer for query in expected.queries for answer in query.answers)
+                exact = not study.plan().sigma.any()
+                points.append(SweepPoint(setting, answers, expected.charges, is_study=study == self, is_exact=exact))
+        title = self.label if party is None else f"{self.label}, budget of {party}"
+        return Sweep(title, tuple(points[0].values), tuple(points))
 
     def bounds(self) -> FloatArray:
         """The largest absolute value of any entry, by party."""

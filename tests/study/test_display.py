@@ -114,9 +114,16 @@ def test_a_release_shows_answers_and_charges() -> None:
     got = release()
     seen = Seen(got._repr_html_())
     assert seen.tags <= TAGS
-    for text in ("count of age", "0 to below 50", "Only for north.", "receipt", "charged epsilon", "not sampling"):
+    for text in (
+        "count of age",
+        "0 to below 50",
+        "only these parties see the answer: north",
+        "receipt",
+        "charged epsilon",
+        "not sampling",
+    ):
         assert text in seen.text
-    assert "Only for" not in Seen(release(receivers="all")._repr_html_()).text
+    assert "only these" not in Seen(release(receivers="all")._repr_html_()).text
     receipt = Seen(got.parties["south"]._repr_html_())
     assert "receipt" in receipt.text
     assert "count of age" not in receipt.text

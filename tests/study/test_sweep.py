@@ -56,10 +56,10 @@ def test_budgets_are_multiplied_or_replaced() -> None:
 
 def test_axes_are_combined() -> None:
     sweep = study().sweep(threshold=[1, 2], budget=np.array([0.5, 1.0, 2.0]))
-    assert sweep.axes == ("threshold", "budget")
+    assert sweep.axes == ("budget", "threshold")  # that with more values first: it is the x axis of the picture
     frame = sweep.to_frame()
     assert len(frame) == 2 * 3 * 2
-    assert list(frame.columns) == ["threshold", "budget", "query", "part", "standard_error", "exact"]
+    assert list(frame.columns) == ["budget", "threshold", "query", "part", "standard_error", "exact"]
     counts = frame[frame["query"] == "count of age"]
     wide = counts.pivot(index="threshold", columns="budget", values="standard_error")
     assert (np.diff(wide.to_numpy(), axis=0) > 0).all()  # more colluders, more noise

@@ -40,4 +40,4 @@ def _row(tag: str, cells: Sequence[str], numeric: Sequence[bool]) -> str:
 
 
 def _cell(tag: str, cell: str, side: str) -> str:
-    return f'<{tag} style="text-align:{side}"><bdi>{escape(cell)}</bdi></{tag}>'
+    return f'<{tag} style="text-align:{side};padding:0.1em 0.6em"><bdi>{escape(cell)}</bdi></{tag}>'

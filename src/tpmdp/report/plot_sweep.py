@@ -18,6 +18,7 @@ PANELS_MAX: Final = 12
 _COLUMNS: Final = 3
 _COLOURS: Final = (BLUE, ORANGE, GREEN, RED, PURPLE, WINE, GREY)
 _LOG_FROM: Final = 30.0  # ratio of largest to smallest shown value from which an axis is logarithmic
+_LOG_X_FROM: Final = 10.0
 _TITLE_SHOWN: Final = 34
 
 
@@ -103,4 +104,4 @@ def _short(name: str, most: int) -> str:
 
 
 def _spans_much(values: list[float]) -> bool:
-    return min(values) > 0 and max(values) > _LOG_FROM * min(values)
+    return min(values) > 0 and max(values) >= _LOG_X_FROM * min(values)

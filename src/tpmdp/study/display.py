@@ -66,12 +66,13 @@ def answers_html(answers: Sequence[Answer]) -> str:
     """Answers with their error bars, and what the error bars cover."""
     weighted = any(answer.always is not None for answer in answers)
     noted = any(answer.note for answer in answers)
-    headings = ["query", "part", "answer", "standard error", "95 % interval"]
+    parted = any(answer.part for answer in answers)
+    headings = ["query", *["part"] * parted, "answer", "standard error", "95 % interval"]
     headings += ["95 % interval, whatever the data"] * weighted + ["note"] * noted
     rows = []
     for answer in answers:
         error = answer.standard_error
-        cells = [answer.query, answer.part, rounded(answer.value, error), rounded(error, error)]
+        cells = [answer.query, *[answer.part] * parted, rounded(answer.value, error), rounded(error, error)]
         cells.append(_interval(answer.interval, error))
         cells += [_interval(answer.always or answer.interval, error)] * weighted + [answer.note] * noted
         rows.append(cells)

@@ -98,8 +98,9 @@ class Release:
     def _repr_html_(self) -> str:
         charges = [(name, each.answers is not None, each.epsilon, each.delta) for name, each in self.parties.items()]
         answers = answers_html(self._rows) if self.receivers else ""
-        seen = f"Only for {', '.join(self.receivers)}." if len(self.receivers) < len(self.parties) else ""
-        return html_text(self._title, "h4") + answers + html_text(seen, "p") + charges_html(charges)
+        few = len(self.receivers) < len(self.parties)
+        only = f"The charges assume that only these parties see the answer: {', '.join(self.receivers)}."
+        return html_text(self._title, "h4") + answers + charges_html(charges) + (html_text(only, "p") if few else "")
 
     @property
     def _title(self) -> str:

@@ -97,12 +97,13 @@ def _error(answer: Answer) -> str:
 
 
 def settings_of(axes: Mapping[str, Iterable[float] | None]) -> list[dict[str, float]]:
-    """Every combination of the values of these axes; those that are None are left out.
+    """Every combination of the values of these axes, that with most values first; those that are None are left out.
 
     >>> settings_of({"threshold": range(1, 3), "budget": None})
     [{'threshold': 1}, {'threshold': 2}]
     """
-    given = {axis: _values(axis, values) for axis, values in axes.items() if values is not None}
+    listed = {axis: _values(axis, values) for axis, values in axes.items() if values is not None}
+    given = dict(sorted(listed.items(), key=lambda item: -len(item[1])))
     if not given:
         raise InputError("sweep", "(nothing)", "needs values to try", "write such as sweep(threshold=range(1, 4))")
     count = math.prod(map(len, given.values()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Generic, TypedDict, TypeVar, Unpack
 
@@ -63,19 +63,7 @@ class StudyBuilder(Generic[StudyType]):
     settings: Mapping[str, Any]
     everywhere: Condition | None = None
     parties: tuple[Mapping[str, Any], ...] = ()
-    queries: tuple[Mapping[str, Any], ...] = field(default=())
-
-    @classmethod
-    def begin(
-        cls, make: Callable[[Mapping[str, Any], Kinds], StudyType], kinds: Kinds, settings: Mapping[str, Any]
-    ) -> StudyBuilder[StudyType]:
-        """A builder without parties and queries; settings that are None are left out."""
-        given = {key: plain_value(value) for key, value in settings.items() if value is not None}
-        everywhere = None
-        if "where" in given:
-            with _naming_call(f"Study.new({_quoted(given['name'])})"):
-                everywhere = parse_condition("where", str(given["where"]))
-        return cls(make, kinds, given, everywhere=everywhere)
+    queries: tuple[Mapping[str, Any], ...] = ()
 
     def __repr__(self) -> str:
         sizes = f"{plural(len(self.parties), 'party', 'parties')}, {plural(len(self.queries), 'query', 'queries')}"
@@ -206,6 +194,18 @@ class StudyBuilder(Generic[StudyType]):
                     raise InputError(key, "(none)", "is missing", f"give it to Study.new, such as {example}")
             parties, queries = list(map(dict, self.parties)), list(map(dict, self.queries))
             return self.make({**self.settings, "parties": parties, "queries": queries}, self.kinds)
+
+
+def begin_study(
+    make: Callable[[Mapping[str, Any], Kinds], StudyType], kinds: Kinds, settings: Mapping[str, Any]
+) -> StudyBuilder[StudyType]:
+    """A builder without parties and queries; settings that are None are left out."""
+    given = {key: plain_value(value) for key, value in settings.items() if value is not None}
+    everywhere = None
+    if "where" in given:
+        with _naming_call(f"Study.new({_quoted(given['name'])})"):
+            everywhere = parse_condition("where", str(given["where"]))
+    return StudyBuilder(make, kinds, given, everywhere=everywhere)
 
 
 @contextmanager

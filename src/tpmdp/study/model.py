@@ -33,7 +33,7 @@ from tpmdp.queries.catalogue import KINDS, Kinds
 from tpmdp.queries.computation import Computation, computation_of
 from tpmdp.queries.condition import add_column
 from tpmdp.spec import Party, Spec
-from tpmdp.study.builder import StudyBuilder
+from tpmdp.study.builder import StudyBuilder, begin_study
 from tpmdp.study.display import study_html
 from tpmdp.study.file import SESSION_MAX, exact_settings, parse_fields, to_toml
 from tpmdp.study.sweep import Sweep, SweepPoint, settings_of
@@ -133,7 +133,7 @@ class Study:
         }
         given |= {"where": where, "session": session, "unit": unit, "guarantee": guarantee, "deadline": deadline}
         given |= {"weighting": weighting, "spread": spread, "tolerate": tolerate, "patience": patience}
-        return StudyBuilder.begin(cls.parse, kinds, given)
+        return begin_study(cls.parse, kinds, given)
 
     def check(self) -> None:
         """Refuse combinations of keys that do not fit each other."""

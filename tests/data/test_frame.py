@@ -58,12 +58,20 @@ MAKERS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "Polars": polars,
     "Polars, lazy": lazy,
     "columns of pandas": lambda columns: {name: pd.Series(column) for name, column in columns.items()},
+    "lists": dict,
+    "arrays of objects": lambda columns: {name: np.array(column, dtype=object) for name, column in columns.items()},
     "columns of Arrow": lambda columns: {name: pa.array(column) for name, column in columns.items()},
 }
+LISTS = ("lists", "arrays of objects")  # without missing values they are checked where they are used
 every_maker = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+every_table = pytest.mark.parametrize(
+    "make",
+    [make for name, make in MAKERS.items() if name not in LISTS],
+    ids=[name for name in MAKERS if name not in LISTS],
+)
 
 
-@every_maker
+@every_table
 def test_numbers_and_text_are_read(make: Callable[[dict[str, Any]], Any]) -> None:
     table = as_table(make({"note": [1, 2, 3], "region": REGIONS, "age": AGES}), WANTED, "bank")
     age, region = table["age"], table["region"]
@@ -84,7 +92,7 @@ def test_every_kind_of_number_is_read(make: Callable[[dict[str, Any]], Any], val
     assert np.asarray(table["age"]).tolist() == [float(value) for value in values]
 
 
-@every_maker
+@every_table
 @pytest.mark.parametrize(
     ("columns", "complaint"),
     [
@@ -107,13 +115,15 @@ def test_bad_records_are_named_without_their_values(
     assert str(SECRET) not in str(caught.value)
 
 
-@every_maker
+@every_table
 def test_dates_are_no_numbers(make: Callable[[dict[str, Any]], Any]) -> None:
     with pytest.raises(InputError, match=r"has age of type \S+, not numbers"):
         as_table(make({"age": [datetime(2026, 1, 1), datetime(2026, 1, 2)]}), {"age": "number"}, "bank")
 
 
-@pytest.mark.parametrize("make", [make for name, make in MAKERS.items() if not name.startswith("columns")])
+@pytest.mark.parametrize(
+    "make", [make for name, make in MAKERS.items() if not name.startswith("columns") and name not in LISTS]
+)
 def test_a_missing_column_is_named_with_those_there_are(make: Callable[[dict[str, Any]], Any]) -> None:
     with pytest.raises(InputError, match="data of bank = note has no column age: add it"):
         as_table(make({"note": [1]}), WANTED, "bank")
@@ -133,6 +143,14 @@ def test_a_column_twice_and_columns_without_names_are_refused() -> None:
 def test_what_is_no_table_is_refused(records: Any) -> None:
     with pytest.raises(InputError, match="is not a table: give a pandas, Polars or Arrow table, columns by name"):
         as_table(records, WANTED, "bank")
+
+
+@pytest.mark.parametrize("make", [MAKERS[name] for name in LISTS], ids=LISTS)
+def test_missing_entries_of_lists_are_named(make: Callable[[dict[str, Any]], Any]) -> None:
+    with pytest.raises(InputError, match="data of bank = dict row 2 has no finite number in column age"):
+        as_table(make({"age": [SECRET, None], "region": ["a", "b"]}), WANTED, "bank")
+    with pytest.raises(InputError, match="data of bank = dict row 2 has no value in column region"):
+        as_table(make({"age": [SECRET, 2], "region": ["a", None]}), WANTED, "bank")
 
 
 def test_what_is_no_column_is_refused() -> None:

@@ -52,7 +52,7 @@ def test_the_notebook_runs_and_shows_what_its_text_promises(
     for cell in CELLS:
         if cell["cell_type"] == "code":
             outputs[cell["id"]] = shown(run_cell("".join(cell["source"]), names))
-    for cell, text in {
+    for place, text in {
         "build": "flu / session 1",
         "plan": "Noise plan",
         "sweep": "no noise: receivers learn the exact answer",
@@ -63,7 +63,7 @@ def test_the_notebook_runs_and_shows_what_its_text_promises(
         "release-picture": "<svg",
         "write": "True",
     }.items():
-        assert text in outputs[cell], cell
+        assert text in outputs[place], place
     assert '.mean("days"): bounds of mean of days' in capsys.readouterr().out
     for (_, answer), truth in zip(names["answers"].iterrows(), names["truth"], strict=True):
         assert abs(answer["value"] - truth) < 6 * answer["standard_error"]

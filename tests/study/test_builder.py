@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import pickle
 import tomllib
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tpmdp
 from tpmdp import FileError, InputError, Study, StudyBuilder, load_queries
 from tpmdp.queries.catalogue import EXAMPLES, KINDS
 
@@ -203,6 +205,8 @@ def test_names_tell_queries_apart() -> None:
         ),
         (lambda: wrong().query("men", column="a"), '.men("a"): kind of a query = "men" must be one of'),
         (lambda: wrong().count(where="age =>"), ".count(): where of count where age => = age => is not a condition"),
+        (lambda: Study.new(""), 'Study.new("(blank)"): name = (blank) must be text'),
+        (lambda: Study.new("a\nb"), 'Study.new("a?b"): name = a?b must be text'),
         (lambda: begun(where="age =>"), 'Study.new("flu"): where = age => is not a condition'),
         (lambda: wrong().build(), '.build(): parties = 0 must be at least 2: add .party("north"'),
         (
@@ -274,6 +278,19 @@ def test_a_study_is_written_completely_or_not_at_all(tmp_path: Path, monkeypatch
     assert len(list(tmp_path.iterdir())) == 1
 
 
+def test_a_builder_says_how_to_get_the_study() -> None:
+    for name in ("plan", "sweep", "terms"):
+        with pytest.raises(AttributeError, match=f"a StudyBuilder has no {name}: call .build\\(\\) first"):
+            getattr(peopled(), name)
+    with pytest.raises(AttributeError, match=r"call \.build"):
+        tpmdp.run(wrong(), {})
+
+
+def test_one_receiver_needs_no_list() -> None:
+    assert peopled(receivers="south").count("age", below=3).build().receivers == ("south",)
+
+
 def test_a_builder_can_be_copied() -> None:
     builder = peopled().count("age", at_least=65)
-    assert copy.copy(builder).build() == builder.build()
+    assert copy.copy(builder).build() == copy.deepcopy(builder).build() == builder.build()
+    assert pickle.loads(pickle.dumps(builder)).build() == builder.build()  # noqa: S301

@@ -105,6 +105,13 @@ def test_a_plan_without_noise_says_so() -> None:
     assert "NO NOISE IS ADDED" in Seen(study(threshold=0).plan()._repr_html_()).text
 
 
+def test_a_plan_of_many_parties_is_shown_at_once() -> None:
+    plan = tpmdp.plan(Spec(epsilon=np.linspace(0.5, 2, 20_000), delta=1e-6, threshold=9_000))
+    seen = Seen(plan._repr_html_())
+    assert f"... {20_000 - ROWS_MAX} more" in seen.text
+    assert "and 8997 more" in seen.text
+
+
 def test_the_real_epsilon_is_never_shown_smaller() -> None:
     plan: Plan = tpmdp.plan(Spec(epsilon=[0.12341, 1], delta=1e-6, threshold=1, names=["a", "b"]))
     assert "0.1235" in Seen(plan._repr_html_()).text

@@ -20,15 +20,17 @@ def html_text(text: str, tag: str = "span") -> str:
     return f"<{tag}><bdi>{escape(text)}</bdi></{tag}>"
 
 
-def html_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def html_table(headings: Sequence[str], rows: Sequence[Sequence[str]], total: int | None = None) -> str:
     """A table of texts; columns of numbers are aligned to the right, and rows beyond 40 are counted.
+
+    `total` is how many rows there are, if the caller gives only the first.
 
     >>> html_table(["party", "epsilon"], [["north", "1"]]).count("text-align:right")
     2
     """
     numeric = [any(_NUMBER.fullmatch(row[place]) for row in rows) for place in range(len(headings))]
     lines = [_row("th", headings, numeric), *(_row("td", row, numeric) for row in rows[:ROWS_MAX])]
-    hidden = len(rows) - ROWS_MAX
+    hidden = (len(rows) if total is None else total) - min(len(rows), ROWS_MAX)
     more = f'<tr><td colspan="{len(headings)}">... {hidden} more</td></tr>' if hidden > 0 else ""
     return f"<table><thead>{lines[0]}</thead><tbody>{''.join(lines[1:])}{more}</tbody></table>"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -109,9 +110,11 @@ def _check_header(records: Any, header: Sequence[Any], wanted: Wanted, *, owner:
 
 def _column(owner: str, name: str, kind: ColumnKind, *, column: Any) -> Any:
     """A column of a library as numbers or text; arrays and lists are checked where they are used."""
-    if isinstance(column, Text | np.ndarray | list | tuple):
-        return column
     label = Path(f"data of {owner}")  # in place of a file, for the rules that files have too
+    if isinstance(column, Text):
+        return column
+    if isinstance(column, np.ndarray | list | tuple):
+        return _list(label, name, kind, column=column)
     missing = _missing(column)
     if missing is not None and missing.any():
         problem = missing_value if kind == "text" else bad_number
@@ -124,6 +127,19 @@ def _column(owner: str, name: str, kind: ColumnKind, *, column: Any) -> Any:
     entries = next((getattr(column, method)() for method in _LISTS if hasattr(column, method)), None)
     if entries is None:
         raise InputError(f"column {name} of {owner}", type(column).__name__, "is not a column", "give an array or list")
+    return _built(label, name, kind, entries=entries)
+
+
+def _list(label: Path, name: str, kind: ColumnKind, *, column: Any) -> Any:
+    """An array or list is checked where it is used; with missing entries or decimals, by the rules of files."""
+    if isinstance(column, np.ndarray) and column.dtype.kind != "O":
+        return column
+    if not any(entry is None or isinstance(entry, Decimal) for entry in column):
+        return column
+    return _built(label, name, kind, entries=list(column))
+
+
+def _built(label: Path, name: str, kind: ColumnKind, *, entries: Sequence[object]) -> Column:
     builder = column_builders(label, {name: kind})[name]
     builder.extend(entries)
     return builder.finish()

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 from tpmdp._util.arrays import BoolArray, FloatArray, IntArray
 from tpmdp._util.budget_rules import DELTA_MIN, EPSILON_MIN, SENSITIVITY_MAX, as_floats
 from tpmdp._util.frames import data_frame
+from tpmdp._util.html import ROWS_MAX
 from tpmdp._util.numbers import number
 from tpmdp.errors import InputError
 from tpmdp.noise.grid import (
@@ -63,12 +64,18 @@ class GridPlan:
 
     def _repr_html_(self) -> str:
         entry = f"Noise in each entry of what is summed: standard deviation {number(self.standard_deviation)}."
-        return plan_html(self.rows(), entry, self.plan.no_noise_reason)
+        rows = self._asked(self.plan.first_rows(ROWS_MAX))
+        return plan_html(rows, self.asked.count, entry, reason=self.plan.no_noise_reason)
 
     def rows(self) -> list[dict[str, Any]]:
         """One mapping per party, as of a plan; the budgets are those that the parties asked for."""
-        budgets = zip(self.plan.rows(), self.asked.epsilon.tolist(), self.asked.delta.tolist(), strict=True)
-        return [{**row, "epsilon": epsilon, "delta": delta} for row, epsilon, delta in budgets]
+        return self._asked(self.plan.rows())
+
+    def _asked(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The rows with the budgets that the parties asked for."""
+        budgets = zip(self.asked.epsilon.tolist(), self.asked.delta.tolist(), strict=True)
+        pairs = zip(rows, budgets, strict=False)  # perhaps only the first rows
+        return [{**row, "epsilon": epsilon, "delta": delta} for row, (epsilon, delta) in pairs]
 
     def to_frame(self) -> Any:
         """The rows as a pandas DataFrame."""

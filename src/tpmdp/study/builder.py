@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, Generic, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tpmdp._util import fields as read
 from tpmdp._util.numbers import plural
 from tpmdp.errors import InputError, shown
 from tpmdp.queries.catalogue import Kinds, make_query
@@ -64,6 +65,11 @@ class StudyBuilder(Generic[StudyType]):
     everywhere: Condition | None = None
     parties: tuple[Mapping[str, Any], ...] = ()
     queries: tuple[Mapping[str, Any], ...] = ()
+
+    if not TYPE_CHECKING:  # type checkers know already what it has not
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(f"a StudyBuilder has no {name}: call .build() first, which gives the study")
 
     def __repr__(self) -> str:
         sizes = f"{plural(len(self.parties), 'party', 'parties')}, {plural(len(self.queries), 'query', 'queries')}"
@@ -201,10 +207,11 @@ def begin_study(
 ) -> StudyBuilder[StudyType]:
     """A builder without parties and queries; settings that are None are left out."""
     given = {key: plain_value(value) for key, value in settings.items() if value is not None}
-    everywhere = None
-    if "where" in given:
-        with _naming_call(f"Study.new({_quoted(given['name'])})"):
-            everywhere = parse_condition("where", str(given["where"]))
+    if isinstance(given.get("receivers"), str) and given["receivers"] != "all":
+        given["receivers"] = [given["receivers"]]
+    with _naming_call(f"Study.new({_quoted(given.get('name'))})"):
+        read.title("name", given.get("name"))
+        everywhere = parse_condition("where", str(given["where"])) if "where" in given else None
     return StudyBuilder(make, kinds, given, everywhere=everywhere)
 
 

@@ -205,6 +205,11 @@ def test_names_tell_queries_apart() -> None:
         ),
         (lambda: wrong().query("men", column="a"), '.men("a"): kind of a query = "men" must be one of'),
         (lambda: wrong().count(where="age =>"), ".count(): where of count where age => = age => is not a condition"),
+        (
+            lambda: Study.new("flu", treshold=1),
+            'Study.new("flu"): key in a study = treshold is unknown: did you mean threshold?',
+        ),
+        (lambda: Study.new(None), 'Study.new("None"): name in a study = (none) is missing'),  # type: ignore[arg-type]
         (lambda: Study.new(""), 'Study.new("(blank)"): name = (blank) must be text'),
         (lambda: Study.new("a\nb"), 'Study.new("a?b"): name = a?b must be text'),
         (lambda: begun(where="age =>"), 'Study.new("flu"): where = age => is not a condition'),

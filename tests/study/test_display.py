@@ -151,6 +151,16 @@ def test_names_from_outside_never_become_markup() -> None:
         assert "&lt;script&gt;" in page
 
 
+def test_an_answer_that_noise_hides_is_not_a_number() -> None:
+    hidden = Answer("r2", float("nan"), 1.0, limits=(0.0, 1.0), note="the noise is larger than the answer")
+    north = replace(release().parties["north"], answers=(hidden,))
+    text = Seen(north._repr_html_()).text
+    assert "nan" not in text
+    assert " - " in text
+    assert "the noise is larger than the answer" in text
+    assert north.to_frame()["value"].isna().all()
+
+
 def test_long_tables_are_cut() -> None:
     page = html_table(["n"], [[str(place)] for place in range(ROWS_MAX + 5)])
     assert page.count("<tr>") == ROWS_MAX + 2

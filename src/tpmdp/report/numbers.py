@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from tpmdp._util.numbers import interval as interval
 from tpmdp._util.numbers import number as number
 from tpmdp._util.numbers import plural as plural
 from tpmdp._util.numbers import rounded as rounded

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from tpmdp._util.numbers import number
 from tpmdp.queries.answer import Answer
 from tpmdp.report.style import BLUE, GREEN, GREY, LIGHT_GREY, ORANGE, PURPLE, RED, WINE, literal_text, picture
-from tpmdp.study.sweep import AXES, Sweep, SweepPoint
+from tpmdp.study.sweep import AXES, Sweep, SweepPoint, has_error
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -84,13 +84,13 @@ def _draw(axes: Axes, sweep: Sweep, query: str) -> None:
 def _part(point: SweepPoint, query: str) -> Answer:
     """The answer of a query that is drawn: the one with the largest error of those that have one."""
     answers = [answer for answer in point.answers if answer.query == query]
-    known = [answer for answer in answers if math.isfinite(answer.standard_error)]
+    known = list(filter(has_error, answers))
     return max(known or answers, key=lambda answer: answer.standard_error)
 
 
 def _error(point: SweepPoint, query: str) -> float:
-    error = _part(point, query).standard_error
-    return 0.0 if point.is_exact else error if math.isfinite(error) else math.nan
+    answer = _part(point, query)
+    return 0.0 if point.is_exact else answer.standard_error if has_error(answer) else math.nan
 
 
 def _title(sweep: Sweep, query: str) -> str:

@@ -17,7 +17,7 @@ from tpmdp._util.numbers import plural
 from tpmdp.errors import InputError, shown
 from tpmdp.queries.catalogue import Kinds, make_query
 from tpmdp.queries.condition import Condition, parse_condition
-from tpmdp.study.file import check_party_names, check_query_names, parse_party
+from tpmdp.study.file import STUDY_KEYS, check_party_names, check_query_names, parse_party
 
 StudyType = TypeVar("StudyType")
 Numbers = Sequence[float] | NDArray[Any]
@@ -210,7 +210,8 @@ def begin_study(
     if isinstance(given.get("receivers"), str) and given["receivers"] != "all":
         given["receivers"] = [given["receivers"]]
     with _naming_call(f"Study.new({_quoted(given.get('name'))})"):
-        read.title("name", given.get("name"))
+        read.check_keys("a study", given, ("name",), optional=STUDY_KEYS)
+        read.title("name", given["name"])
         everywhere = parse_condition("where", str(given["where"])) if "where" in given else None
     return StudyBuilder(make, kinds, given, everywhere=everywhere)
 

@@ -53,7 +53,8 @@ def contribute(study: Study, terms: Terms, name: str, table: Records) -> Contrib
     index = study.index(name)
     study.check_terms(terms)
     terms.check(index)
-    columns = checked_table(study, name, table)
+    given = as_table(table, study.columns_of(name), name) if study.parties[index].records else {}
+    columns = checked_table(study, name, given)
     encoded = study.computation.encode(
         study.parties[index],
         columns,
@@ -66,13 +67,13 @@ def contribute(study: Study, terms: Terms, name: str, table: Records) -> Contrib
     return Contribution(study, terms, name, encoded=encoded, uncounted=tuple(uncounted))
 
 
-def checked_table(study: Study, name: str, records: Records) -> Table:
+def checked_table(study: Study, name: str, table: Table) -> Table:
     """A party's columns as the queries' proofs need them; refuses another number of records than the study states."""
-    count, columns = study.party(name).records, study.columns_of(name)
-    if not count:
+    records = study.party(name).records
+    if not records:
         return {}
-    table = as_table(records, columns, name)
-    return {each: _check_column(name, each, kind, table=table, records=count) for each, kind in columns.items()}
+    columns = study.columns_of(name).items()
+    return {column: _check_column(name, column, kind, table=table, records=records) for column, kind in columns}
 
 
 def _check_column(name: str, column: str, kind: ColumnKind, *, table: Table, records: int) -> Column:

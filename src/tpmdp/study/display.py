@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from tpmdp._util.html import html_table, html_text
-from tpmdp._util.numbers import number, rounded
+from tpmdp._util.numbers import interval, number, rounded
 from tpmdp.ledger import rounded_up
 from tpmdp.queries.answer import Answer
 from tpmdp.queries.base import BaseQuery
@@ -72,16 +72,12 @@ def answers_html(answers: Sequence[Answer]) -> str:
     rows = []
     for answer in answers:
         error = answer.standard_error
-        cells = [answer.query, *[answer.part] * parted, rounded(answer.value, error), rounded(error, error)]
-        cells.append(_interval(answer.interval, error))
-        cells += [_interval(answer.always or answer.interval, error)] * weighted + [answer.note] * noted
+        drowned = math.isnan(answer.value)
+        value = ["-", ""] if drowned else [rounded(answer.value, error), rounded(error, error)]
+        cells = [answer.query, *[answer.part] * parted, *value, interval(*answer.interval, error)]
+        cells += [interval(*(answer.always or answer.interval), error)] * weighted + [answer.note] * noted
         rows.append(cells)
     return html_table(headings, rows) + html_text(WEIGHTED_BARS if weighted else ERROR_BARS, "p")
-
-
-def _interval(limits: tuple[float, float], error: float) -> str:
-    low, high = limits
-    return f"{rounded(low, error)} to {rounded(high, error)}" if math.isfinite(high - low) else "none"
 
 
 def charges_html(charges: Sequence[tuple[str, bool, float, float]]) -> str:

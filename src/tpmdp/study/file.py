@@ -31,6 +31,7 @@ _TOP_OPTIONAL: Final = (
     *("session", "unit", "guarantee", "deadline", "epsilon", "delta", "where"),
     *("weighting", "spread", "tolerate", "patience"),
 )
+STUDY_KEYS: Final = (*_TOP, *_TOP_OPTIONAL)
 WEIGHTINGS: Final = ("equal", "balanced", "own")
 SPREAD_MIN: Final = 1e-6
 

@@ -114,6 +114,7 @@ class Study:
         tolerate: int | None = None,
         patience: str | timedelta | None = None,
         kinds: Kinds = KINDS,
+        **further: Any,
     ) -> StudyBuilder[Study]:
         """Begin a study in code: add parties and queries to the builder, then call `build`.
 
@@ -133,7 +134,7 @@ class Study:
         }
         given |= {"where": where, "session": session, "unit": unit, "guarantee": guarantee, "deadline": deadline}
         given |= {"weighting": weighting, "spread": spread, "tolerate": tolerate, "patience": patience}
-        return begin_study(cls.parse, kinds, given)
+        return begin_study(cls.parse, kinds, given | further)
 
     def check(self) -> None:
         """Refuse combinations of keys that do not fit each other."""

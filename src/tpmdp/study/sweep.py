@@ -93,7 +93,12 @@ class Sweep:
 
 
 def _error(answer: Answer) -> str:
-    return number(answer.standard_error) if math.isfinite(answer.standard_error) else "none"
+    return number(answer.standard_error) if has_error(answer) else "-"
+
+
+def has_error(answer: Answer) -> bool:
+    """Whether an answer with a known error can be expected, and not one that noise hides."""
+    return math.isfinite(answer.standard_error) and not math.isnan(answer.value)
 
 
 def settings_of(axes: Mapping[str, Iterable[float] | None]) -> list[dict[str, float]]:

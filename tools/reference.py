@@ -220,7 +220,7 @@ def parameter_text(parameter: inspect.Parameter) -> str:
         text += f": {annotation(parameter.annotation)}"
     if parameter.default is not inspect.Parameter.empty:
         shown = repr(parameter.default)
-        text += f" = {'...' if shown.startswith('<') or ' at 0x' in shown else shown}"
+        text += f" = {'...' if shown.startswith('<') or '<class' in shown or ' at 0x' in shown else shown}"
     return text
 
 

@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     from tpmdp.queries.answer import Answer
     from tpmdp.queries.base import Query
     from tpmdp.queries.custom import load_queries
+    from tpmdp.report.plot import Picture, plot
     from tpmdp.spec import Party, Spec
+    from tpmdp.study.builder import StudyBuilder
     from tpmdp.study.events import SessionEvent
     from tpmdp.study.expectation import Expectation, expect
     from tpmdp.study.identity import read_key
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from tpmdp.study.release import PartyRelease, Release
     from tpmdp.study.run import run
     from tpmdp.study.status import PartyStatus, StudyStatus, study_status
+    from tpmdp.study.sweep import Sweep
 
 _HOME = {
     "gaussian.calibration": ("calibrate", "delta_at", "epsilon_at", "mu_at"),
@@ -58,6 +61,7 @@ _HOME = {
         "TpmdpError",
     ),
     "data.source": ("read_table",),
+    "study.builder": ("StudyBuilder",),
     "study.events": ("SessionEvent",),
     "study.expectation": ("Expectation", "expect"),
     "study.identity": ("read_key",),
@@ -70,11 +74,13 @@ _HOME = {
     "queries.answer": ("Answer",),
     "queries.base": ("Query",),
     "queries.custom": ("load_queries",),
+    "report.plot": ("Picture", "plot"),
     "study.release": ("PartyRelease", "Release"),
     "study.run": ("run",),
     "study.status": ("PartyStatus", "StudyStatus", "study_status"),
     "spec": ("Party", "Spec"),
     "study.model": ("Study",),
+    "study.sweep": ("Sweep",),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
@@ -94,6 +100,7 @@ __all__ = [
     "Party",
     "PartyRelease",
     "PartyStatus",
+    "Picture",
     "Plan",
     "Protection",
     "Query",
@@ -102,7 +109,9 @@ __all__ = [
     "SolverError",
     "Spec",
     "Study",
+    "StudyBuilder",
     "StudyStatus",
+    "Sweep",
     "TpmdpError",
     "Verdict",
     "Weights",
@@ -115,6 +124,7 @@ __all__ = [
     "load_queries",
     "mu_at",
     "plan",
+    "plot",
     "read_key",
     "read_table",
     "run",

@@ -9,7 +9,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tpmdp.errors import FileError
+from tpmdp.errors import FileError, InputError
+
+StrPath = str | os.PathLike[str]
+
+
+def as_path(value: StrPath) -> Path:
+    """A path that a caller gave, as text or as a path.
+
+    >>> as_path("study.toml") == as_path(Path("study.toml"))
+    True
+    >>> as_path(7)
+    Traceback (most recent call last):
+        ...
+    tpmdp.errors.InputError: path = 7 is not a path: give text such as "study.toml", or a pathlib.Path
+    """
+    text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise InputError("path", value, "is not a path", 'give text such as "study.toml", or a pathlib.Path')
+    return Path(text)
 
 
 @contextmanager

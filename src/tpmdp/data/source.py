@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from tpmdp._util.files import readable
+from tpmdp._util.files import StrPath, as_path, readable
 from tpmdp._util.party_files import party_file
 from tpmdp.data.columns import SIZE_MAX, Wanted, join_tables
 from tpmdp.data.table import Column
@@ -114,7 +114,7 @@ def find_source(folder: Path, name: str) -> Path:
     return files[0]
 
 
-def read_table(path: Path, wanted: Wanted) -> dict[str, Column]:
+def read_table(path: StrPath, wanted: Wanted) -> dict[str, Column]:
     """The wanted columns of a party's records: numbers as finite doubles, text as codes into its sorted values.
 
     `path` is a .csv or .parquet file, or a .toml source file. All columns have the same order of records.
@@ -123,10 +123,10 @@ def read_table(path: Path, wanted: Wanted) -> dict[str, Column]:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = Path(folder) / "bank.csv"
     ...     _ = file.write_text("age,stay" + chr(10) + "70,3" + chr(10) + "41,1.5" + chr(10))
-    ...     read_table(file, {"stay": "number"})
+    ...     read_table(str(file), {"stay": "number"})
     {'stay': array([3. , 1.5])}
     """
-    source = Source.read(path)
+    source = Source.read(as_path(path))
     return source.columns(wanted) if wanted else {}
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tpmdp._util.arrays import IntArray
+from tpmdp.data.frame import Records, as_table
 from tpmdp.data.table import Column, ColumnKind, Table, Text
 from tpmdp.errors import InputError
 from tpmdp.protocol.terms import Terms
@@ -44,7 +45,7 @@ class Contribution:
         return bool(self.terms.spec.receivers[self.index])
 
 
-def contribute(study: Study, terms: Terms, name: str, table: Table) -> Contribution:
+def contribute(study: Study, terms: Terms, name: str, table: Records) -> Contribution:
     """Check terms and data of a party, and encode the data; nothing is charged or written.
 
     The terms may come from anybody: they must be about this study, and keep this party's budget.
@@ -52,7 +53,8 @@ def contribute(study: Study, terms: Terms, name: str, table: Table) -> Contribut
     index = study.index(name)
     study.check_terms(terms)
     terms.check(index)
-    columns = checked_table(study, name, table)
+    given = as_table(table, study.columns_of(name), name) if study.parties[index].records else {}
+    columns = checked_table(study, name, given)
     encoded = study.computation.encode(
         study.parties[index],
         columns,

@@ -7,14 +7,13 @@ import binascii
 import os
 import re
 import stat
-from pathlib import Path
 from typing import Final
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tpmdp._util.files import check_output, readable
+from tpmdp._util.files import StrPath, as_path, check_output, readable
 from tpmdp.errors import FileError, InputError
 from tpmdp.spec import RESERVED_NAMES
 
@@ -78,8 +77,9 @@ def parse_public(field: str, text: object) -> bytes:
     return raw
 
 
-def write_key(path: Path, identity: Ed25519PrivateKey) -> None:
+def write_key(path: StrPath, identity: Ed25519PrivateKey) -> None:
     """Write a new key file that only its owner can read; an existing file is never replaced."""
+    path = as_path(path)
     check_output(path)
     pem = identity.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
@@ -100,24 +100,25 @@ def write_key(path: Path, identity: Ed25519PrivateKey) -> None:
         raise FileError(path, f"cannot be written ({error.strerror or error})", "check the disk") from None
 
 
-def read_key(path: Path) -> Ed25519PrivateKey:
+def read_key(path: StrPath) -> Ed25519PrivateKey:
     """Read a key file; a file that others can read is refused.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     key = Ed25519PrivateKey.generate()
-    ...     write_key(Path(folder) / "bank.key", key)
-    ...     public_text(read_key(Path(folder) / "bank.key")) == public_text(key)
+    ...     write_key(f"{folder}/bank.key", key)
+    ...     public_text(read_key(f"{folder}/bank.key")) == public_text(key)
     True
     """
-    with readable(path, _SIZE_MAX):
-        if os.name == "posix" and path.stat().st_mode & _OTHERS:
-            raise FileError(path, "can be read by others", f"run chmod 600 {path}")
-        data = path.read_bytes()
+    file = as_path(path)
+    with readable(file, _SIZE_MAX):
+        if os.name == "posix" and file.stat().st_mode & _OTHERS:
+            raise FileError(file, "can be read by others", f"run chmod 600 {file}")
+        data = file.read_bytes()
     try:
         key = serialization.load_pem_private_key(data, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise FileError(path, "is not a key file", "make one with tpmdp keygen NAME") from None
+        raise FileError(file, "is not a key file", "make one with tpmdp keygen NAME") from None
     if not isinstance(key, Ed25519PrivateKey):
-        raise FileError(path, "holds a key of another kind", "make one with tpmdp keygen NAME")
+        raise FileError(file, "holds a key of another kind", "make one with tpmdp keygen NAME")
     return key

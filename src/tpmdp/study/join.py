@@ -14,7 +14,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tpmdp._util.arrays import IntArray
 from tpmdp._util.clock import now_s
-from tpmdp.data.table import Table
+from tpmdp._util.files import StrPath, as_path
+from tpmdp.data.frame import Records
 from tpmdp.engines.mpyc.job import MpycJob, guarantee_of
 from tpmdp.engines.mpyc.session import Notes, Numbers
 from tpmdp.engines.mpyc.worker_process import run_in_process
@@ -58,11 +59,11 @@ def join(
     study: Study,
     name: str,
     identity: Ed25519PrivateKey,
-    table: Table | Callable[[], Table],
+    table: Records | Callable[[], Records],
     ledger: Ledger,
     relay: str | None,
     *,
-    certificate_authority: Path | None = None,
+    certificate_authority: StrPath | None = None,
     terms: Terms | None = None,
     listen: str | None = None,
     on_event: Callable[[SessionEvent], None] = lambda _: None,
@@ -72,8 +73,9 @@ def join(
     Sums go through a relay. A non-additive query needs none: parties then connect to the addresses that the study
     gives. `listen` is the address to wait at if that is not the party's own address, as behind a router. `on_event` is
     called with everything that happens: who has joined, what is waited for, what a party with another study has
-    different. `table` may be a function that reads the data: it is not called for a session that the party has agreed
-    to before, since that goes on with the data it had then.
+    different. `table` is columns by name, a pandas, Polars or Arrow table, a path, or a function that gives one of
+    these: it is not called for a session that the party has agreed to before, since that goes on with the data it had
+    then.
 
     Raises DeadlineError, which names the missing parties, when the study's deadline passes.
     """
@@ -87,7 +89,7 @@ def join(
         identity,
         ledger,
         relay=relay,
-        certificate_authority=certificate_authority,
+        certificate_authority=None if certificate_authority is None else as_path(certificate_authority),
         listen=listen,
         on_event=on_event,
     )

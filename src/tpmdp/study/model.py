@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from pathlib import Path
+from importlib import import_module
 from typing import Any, Final
 
 import numpy as np
@@ -15,10 +16,12 @@ import numpy as np
 from tpmdp._util import fields as read
 from tpmdp._util.arrays import FloatArray
 from tpmdp._util.canonical import canonical_json
+from tpmdp._util.files import StrPath, as_path, replacing
+from tpmdp._util.numbers import plural
 from tpmdp._version import __version__
 from tpmdp.data.source import find_source, read_table
 from tpmdp.data.table import ColumnKind, Table
-from tpmdp.errors import InputError, shown
+from tpmdp.errors import InputError, NoNoiseWarning, shown
 from tpmdp.planning.grid_plan import GridPlan, plan_on_grid
 from tpmdp.planning.plan import needs
 from tpmdp.planning.weights import Kind as WeightKind
@@ -30,7 +33,10 @@ from tpmdp.queries.catalogue import KINDS, Kinds
 from tpmdp.queries.computation import Computation, computation_of
 from tpmdp.queries.condition import add_column
 from tpmdp.spec import Party, Spec
+from tpmdp.study.builder import StudyBuilder, begin_study
+from tpmdp.study.display import study_html
 from tpmdp.study.file import SESSION_MAX, exact_settings, parse_fields, to_toml
+from tpmdp.study.sweep import Sweep, SweepPoint, settings_of
 
 _SIZE_MAX: Final = 16 << 20
 
@@ -53,11 +59,25 @@ class Study:
     tolerate: int = 0  # how many parties may drop out
     patience: float = 60.0  # seconds that the lead receiver waits for parties before it goes on without them
 
+    def __repr__(self) -> str:
+        return f"Study({self.label}: {self._summary}; {plural(len(self.queries), 'query', 'queries')})"
+
+    def _repr_html_(self) -> str:
+        summary = f"{self._summary}; protects each {self.unit}."
+        return study_html(self.label, summary, self.parties, receivers=self.receivers, queries=self.queries)
+
+    @property
+    def _summary(self) -> str:
+        sizes = f"{plural(len(self.parties), 'party', 'parties')}, {plural(self.records, 'record')}"
+        drop = f", {self.tolerate} may drop out" if self.tolerate else ""
+        return f"{sizes}, threshold {self.threshold}{drop}, {plural(len(self.receivers), 'receiver')}"
+
     @classmethod
-    def read(cls, path: Path, kinds: Kinds = KINDS) -> Study:
+    def read(cls, path: StrPath, kinds: Kinds = KINDS) -> Study:
         """Read a study.toml file; see docs/how-to/running.md. `kinds` may include custom queries."""
-        document = read.read_toml(path, _SIZE_MAX)
-        with read.in_file(path):
+        file = as_path(path)
+        document = read.read_toml(file, _SIZE_MAX)
+        with read.in_file(file):
             return cls.parse(document, kinds)
 
     @classmethod
@@ -74,6 +94,47 @@ class Study:
         study = cls(**parse_fields(document, kinds))
         study.check()
         return study
+
+    @classmethod
+    def new(
+        cls,
+        name: str,
+        *,
+        threshold: int | None = None,
+        receivers: Sequence[str] | str | None = None,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        where: str | None = None,
+        session: int | None = None,
+        unit: Unit | None = None,
+        guarantee: Guarantee | None = None,
+        deadline: str | timedelta | datetime | None = None,
+        weighting: WeightKind | None = None,
+        spread: float | None = None,
+        tolerate: int | None = None,
+        patience: str | timedelta | None = None,
+        kinds: Kinds = KINDS,
+        **further: Any,
+    ) -> StudyBuilder[Study]:
+        """Begin a study in code: add parties and queries to the builder, then call `build`.
+
+        The arguments are the keys at the top of a study file; `epsilon` and `delta` are for parties without their own.
+
+        >>> builder = Study.new("flu", threshold=1, receivers="all", delta=1e-6).count("age", at_least=65)
+        >>> study = builder.party("north", epsilon=1, records=100).party("south", epsilon=2, records=80).build()
+        >>> study.records
+        180
+        """
+        given: dict[str, Any] = {
+            "name": name,
+            "threshold": threshold,
+            "receivers": receivers,
+            "epsilon": epsilon,
+            "delta": delta,
+        }
+        given |= {"where": where, "session": session, "unit": unit, "guarantee": guarantee, "deadline": deadline}
+        given |= {"weighting": weighting, "spread": spread, "tolerate": tolerate, "patience": patience}
+        return begin_study(cls.parse, kinds, given | further)
 
     def check(self) -> None:
         """Refuse combinations of keys that do not fit each other."""
@@ -159,6 +220,20 @@ class Study:
         parties = [{field.name: getattr(party, field.name) for field in fields(party)} for party in self.parties]
         return to_toml(top, parties, [query.settings() for query in self.queries])
 
+    def write(self, path: StrPath) -> None:
+        """Write the study as a file, completely or not at all; a file that is there is replaced.
+
+        >>> import tempfile
+        >>> study = (Study.new("flu", threshold=1, receivers="all", delta=1e-6).count("age", at_least=65)
+        ...          .party("north", epsilon=1, records=100).party("south", epsilon=2, records=80).build())
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     study.write(f"{folder}/study.toml")
+        ...     Study.read(f"{folder}/study.toml") == study
+        True
+        """
+        with replacing(as_path(path)) as temporary:
+            temporary.write_text(self.toml(), encoding="utf-8")
+
     def index(self, name: str) -> int:
         """The position of a party."""
         names = [party.name for party in self.parties]
@@ -208,6 +283,69 @@ class Study:
         chosen = own if self.weighting == "own" else self.weighting
         weights = make_weights(plain, lambda: needs(plain), chosen, spread=typical, records=records, width=width)
         return weights if self.weighting == "own" else replace(weights, each=shortened(weights.each))
+
+    def varied(
+        self,
+        *,
+        threshold: int | None = None,
+        budget: float = 1.0,
+        epsilon: float | None = None,
+        party: str | None = None,
+    ) -> Study:
+        """The same study with another threshold, all epsilons times `budget`, or another epsilon; checked.
+
+        With `party`, only the budget of that party changes.
+        """
+        factor = read.number("budget", budget, finite=True)
+        if factor <= 0:
+            raise InputError("budget", budget, "must be greater than 0", "1 leaves the budgets as they are")
+        chosen = [each.name for each in self.parties if each.records] if party is None else [self.party(party).name]
+        changed = tuple(
+            replace(each, epsilon=each.epsilon * factor if epsilon is None else read.number("epsilon", epsilon))
+            if each.name in chosen
+            else each
+            for each in self.parties
+        )
+        highest = len(self.parties) - 1 - self.tolerate
+        lowest = 1 if self.tolerate else 0
+        count = self.threshold if threshold is None else read.whole("threshold", threshold, lowest, high=highest)
+        study = replace(self, parties=changed, threshold=count)
+        study.computation.check(study.party_records, count, study.tolerate, weighting=study.weighting)
+        study.spec()  # checks budgets
+        return study
+
+    def sweep(
+        self,
+        *,
+        threshold: Iterable[int] | None = None,
+        budget: Iterable[float] | None = None,
+        epsilon: Iterable[float] | None = None,
+        party: str | None = None,
+    ) -> Sweep:
+        """The errors to expect at other thresholds and budgets, in every combination; nothing is run or charged.
+
+        `budget` multiplies every party's epsilon; `epsilon` gives all parties the same one. With `party`, only the
+        budget of that party changes.
+
+        >>> study = (Study.new("flu", threshold=1, receivers="all", delta=1e-6).count("age", at_least=65)
+        ...          .party("north", epsilon=1, records=100).party("south", epsilon=2, records=80).build())
+        >>> [round(row["standard_error"], 1) for row in study.sweep(budget=[0.5, 1, 2]).rows()]
+        [9.1, 4.8, 2.5]
+        """
+        expect = import_module("tpmdp.study.expectation").expect  # it builds on studies, so it cannot be imported above
+        if budget is not None and epsilon is not None:
+            raise InputError("epsilon", "(given)", "cannot be combined with budget", "give one of them")
+        points = []
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NoNoiseWarning)  # the sweep says so itself
+            for setting in settings_of({"threshold": threshold, "budget": budget, "epsilon": epsilon}):
+                study = self.varied(**setting, party=party)  # type: ignore[arg-type]
+                expected = expect(study)
+                answers = tuple(answer for query in expected.queries for answer in query.answers)
+                exact = not study.plan().sigma.any()
+                points.append(SweepPoint(setting, answers, expected.charges, is_study=study == self, is_exact=exact))
+        title = self.label if party is None else f"{self.label}, budget of {party}"
+        return Sweep(title, tuple(points[0].values), tuple(points))
 
     def bounds(self) -> FloatArray:
         """The largest absolute value of any entry, by party."""
@@ -316,10 +454,10 @@ class Study:
                 add_column(columns, column, kind)
         return columns
 
-    def read_tables(self, folder: Path) -> dict[str, Table]:
+    def read_tables(self, folder: StrPath) -> dict[str, Table]:
         """The columns the study needs of every party, from NAME.csv, NAME.parquet or NAME.toml in one folder."""
         names = [party.name for party in self.parties if party.records]
-        return {name: read_table(find_source(folder, name), self.columns_of(name)) for name in names}
+        return {name: read_table(find_source(as_path(folder), name), self.columns_of(name)) for name in names}
 
     def answers_of(self, query: BaseQuery, total: FloatArray, noise: float) -> list[Answer]:
         """The answers of one query from its part of the vector, scaled back; error bars count weights, too."""

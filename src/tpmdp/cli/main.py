@@ -17,6 +17,7 @@ import click
 
 from tpmdp._util.progress import note_interrupt, was_interrupted
 from tpmdp._version import __version__
+from tpmdp.cli.check import check
 from tpmdp.cli.experiment import experiment
 from tpmdp.cli.flower import flower
 from tpmdp.cli.ledger import ledger
@@ -43,7 +44,7 @@ def cli() -> None:
 cli.add_sections(
     {
         "Start a study": (init, invite, accept, keygen, key),
-        "Look before you pay": (query, plan, verify, fingerprint, terms, check_query),
+        "Look before you pay": (check, query, plan, verify, fingerprint, terms, check_query),
         "Take part": (run, join, relay, ledger),
         "Learn and compare": (flower, experiment),
     }

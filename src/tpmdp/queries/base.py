@@ -22,6 +22,7 @@ from tpmdp.data.table import ColumnKind, Table
 from tpmdp.errors import InputError
 from tpmdp.queries.answer import Z_95, Answer
 from tpmdp.queries.exact_total import exact_total, rounding_of
+from tpmdp.queries.ranges import Range
 
 Unit = Literal["record", "party"]
 Mode = Literal["all", "some", "groups"]  # which records count: all, those of a condition, each in one group
@@ -78,6 +79,15 @@ class BaseQuery(ABC):
         """A plausible noiseless vector for this many records, for the error that is expected before a run."""
         del records
         return np.zeros(self.dimension)
+
+    def ranges_of(self, party: str) -> Sequence[Range]:
+        """The public bounds to which it clips columns of this party; none that are known of a custom query."""
+        del party
+        return ()
+
+    def selected(self, table: Table) -> Table:
+        """The records that count: all, unless a condition, groups or bins leave some out."""
+        return table
 
     def settings(self) -> dict[str, Any]:
         """The keys and values of the study file that define this query."""

@@ -50,6 +50,10 @@ class Count(Query):
     def columns(self) -> Mapping[str, ColumnKind]:
         return {self.column: "number"} if self.column else {}
 
+    def selected(self, table: Table) -> Table:
+        (inside,) = self.features(table)
+        return {name: column[inside > 0] for name, column in table.items()}
+
     def features(self, table: Table) -> list[FloatArray]:
         if not self.column:
             return [np.ones(length(table))]

@@ -82,6 +82,10 @@ class Histogram(Query):
         place = np.searchsorted(np.array(self.edges), numbers(table, self.column), side="right") - 1
         return np.where(place < self.dimension, place, -1)
 
+    def selected(self, table: Table) -> Table:
+        inside = self._places(table) >= 0
+        return {name: column[inside] for name, column in table.items()}
+
     def has_nothing(self, table: Table) -> bool:
         return bool((self._places(table) < 0).all())
 

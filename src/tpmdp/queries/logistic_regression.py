@@ -65,6 +65,10 @@ class LogisticRegression(MomentsQuery):
         target = np.where(numbers(table, self.target) >= self.threshold, 1.0, -1.0)
         return self.moments.features([*inputs, target])
 
+    def ranges_of(self, party: str) -> Ranges:
+        del party
+        return self.bounds  # the target is compared, not clipped
+
     def limits(self, total: FloatArray, records: int, noise: float, bias: float) -> list[tuple[float, float]]:
         """No interval if there is a bias: log-odds of rare outcomes are too far from linear."""
         if not bias:

@@ -16,6 +16,7 @@ from tpmdp.queries.answer import Answer
 from tpmdp.queries.base import Query, Unit, length
 from tpmdp.queries.count import Count
 from tpmdp.queries.mean import Mean
+from tpmdp.queries.ranges import Range
 from tpmdp.queries.share_query import Parties, ShareQuery
 from tpmdp.queries.subset import Where
 from tpmdp.queries.sum import Sum
@@ -66,6 +67,12 @@ class Maximum(ShareQuery):
 
     def columns_of(self, party: str) -> Mapping[str, ColumnKind]:
         return self.of.columns_of(party)
+
+    def ranges_of(self, party: str) -> Sequence[Range]:
+        return self.of.ranges_of(party)
+
+    def selected(self, table: Table) -> Table:
+        return self.of.selected(table)
 
     def sensitivity_of(self, unit: Unit, party: str, records: int) -> float:
         sensitivity = self.of.sensitivity_of(unit, party, records)

@@ -6,7 +6,7 @@ It is private which records count. So their number is not known, and a record ma
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from tpmdp.queries.answer import Answer
 from tpmdp.queries.base import Mode, Query, length
 from tpmdp.queries.categories import Categories, category_names, check_categories, kind_of, places
 from tpmdp.queries.condition import Condition, add_column
+from tpmdp.queries.ranges import Range
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,9 @@ class SubsetQuery(Query):
 
     def __post_init__(self) -> None:
         self.columns  # noqa: B018  # refuses a column read in two ways
+
+    def ranges_of(self, party: str) -> Sequence[Range]:
+        return self.query.ranges_of(party)
 
     @property
     def size(self) -> float:
@@ -91,6 +95,9 @@ class Where(SubsetQuery):
     def statistic(self, table: Table, records: int | None = None) -> FloatArray:
         rows = length(table) if records is None else records
         return self.query.statistic(_rows(table, self.condition.holds(table)), rows)
+
+    def selected(self, table: Table) -> Table:
+        return self.query.selected(_rows(table, self.condition.holds(table)))
 
     def has_nothing(self, table: Table) -> bool:
         part = _rows(table, self.condition.holds(table))
@@ -159,6 +166,9 @@ class GroupBy(SubsetQuery):
             inside = order[ends[group] : ends[group + 1]]
             parts.append(self.query.statistic(_rows(table, inside), rows))
         return np.concatenate(parts)
+
+    def selected(self, table: Table) -> Table:
+        return self.query.selected(_rows(table, places(table[self.column], self.categories) >= 0))
 
     def has_nothing(self, table: Table) -> bool:
         return bool((places(table[self.column], self.categories) < 0).all())

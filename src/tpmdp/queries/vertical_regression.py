@@ -97,6 +97,10 @@ class VerticalRegression(ShareQuery):
         mine = self._of(party)
         return mine.columns if mine is not None else {}
 
+    def ranges_of(self, party: str) -> Ranges:
+        mine = self._of(party)
+        return mine.ranges if mine is not None else ()
+
     def records_of(self, parties: Parties) -> int:
         """The number of people: all holders have records of the same."""
         return max(parties.values())

@@ -68,8 +68,8 @@ def print_expectation(study: Study, expected: Expectation, kind: str | None, con
     from rich.markup import escape
 
     shown = [each for each in expected.queries if kind in (None, each.query.settings()["kind"])]
-    if not any(expected.charges.values()) or study.threshold == 0:
-        console.print("No noise would be added (threshold 0, or nobody to protect): receivers learn the exact answer.")
+    if text := no_noise_text(study, expected):
+        console.print(escape(text))
     table = new_table(escape(f"Queries of {study.label}"), "query", "kind")
     apart = any(each.apart is not None for each in shown)
     for heading in ["entries", "sensi-\ntivity", "noise of\nan entry", *(["if asked\napart"] if apart else [])]:
@@ -88,10 +88,23 @@ def print_expectation(study: Study, expected: Expectation, kind: str | None, con
         names = ", ".join(each.query.name for each in shown if _leaves(each.query) == text)
         console.print(escape(f"Leaves each party for {names}, with noise: {text}."))
     console.print()
-    console.print(_expected_table(shown))
+    console.print(expected_table(study, shown))
     if study.assumes:
         console.print(escape(f"Assumed: {study.assumes}."))
     console.print(_charges_table(study, expected))
+
+
+def no_noise_text(study: Study, expected: Expectation) -> str:
+    """A warning that receivers learn the exact answer; empty if noise is added."""
+    if study.threshold == 0:
+        learn = "every receiver learns" if len(study.receivers) > 1 else f"{study.receivers[0]} learns"
+        return (
+            f"WARNING: threshold = 0 adds no noise: {learn} the exact answer. No budget is kept, and no ledger with a "
+            "limit takes part. Set threshold = 1 or more."
+        )
+    if not any(expected.charges.values()):
+        return "No noise would be added, as there is nobody to protect: receivers learn the exact answer."
+    return ""
 
 
 def _charges_table(study: Study, expected: Expectation) -> Table:
@@ -116,7 +129,8 @@ def _leaves(query: BaseQuery) -> str:
     return query.leaves
 
 
-def _expected_table(shown: Sequence[ExpectedQuery]) -> Table:
+def expected_table(study: Study, shown: Sequence[ExpectedQuery]) -> Table:
+    """The error to expect of each answer."""
     from rich.markup import escape
 
     table = new_table("Expected error, if values spread evenly over their bounds", "answer")
@@ -164,20 +178,22 @@ def expectation_json(study: Study, expected: Expectation) -> dict[str, Any]:
             "assumes": study.assumes or None,
             "parties": dict(zip(study.party_records, study.weights.each.tolist(), strict=True)),
         },
-        "queries": [
-            {
-                "query": each.query.name,
-                "kind": each.query.settings()["kind"],
-                "leaves": _leaves(each.query),
-                "entries": each.entries,
-                "sensitivity": list(each.sensitivity),
-                "noise_of_an_entry": each.noise,
-                "noise_if_asked_apart": each.apart,
-                "expected": [answer.plain() for answer in each.answers],
-            }
-            for each in expected.queries
-        ],
+        "queries": [expected_json(each) for each in expected.queries],
         "charges": {name: plain_number(epsilon) for name, epsilon in expected.charges.items()},
+    }
+
+
+def expected_json(each: ExpectedQuery) -> dict[str, Any]:
+    """One query as plain JSON values."""
+    return {
+        "query": each.query.name,
+        "kind": each.query.settings()["kind"],
+        "leaves": _leaves(each.query),
+        "entries": each.entries,
+        "sensitivity": list(each.sensitivity),
+        "noise_of_an_entry": each.noise,
+        "noise_if_asked_apart": each.apart,
+        "expected": [answer.plain() for answer in each.answers],
     }
 
 

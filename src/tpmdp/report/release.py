@@ -103,7 +103,7 @@ def party_table(study: Study, releases: Sequence[PartyRelease], width: int = 140
             "charged\nepsilon": rounded_up(release.epsilon),
             "at\ndelta": number(release.delta),
             "spent\nin all": "-" if release.spent is None else rounded_up(release.spent),
-            "left for\none more": _left(release.left, study.parties[index].epsilon),
+            "left for\none more": left_text(release.left, study.parties[index].epsilon),
             "bytes\nsent": f"{release.bytes_sent:,}",
         }
         got = "receipt" if release.answers is None else "answer"
@@ -112,7 +112,7 @@ def party_table(study: Study, releases: Sequence[PartyRelease], width: int = 140
     return table
 
 
-def _left(left: float | None, offered: float) -> str:
+def left_text(left: float | None, offered: float) -> str:
     """What is left for one more release; what no release could use is none."""
     if left is None:
         return "-"

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from tpmdp._version import __version__
 from tpmdp.data.source import find_source, read_table
 from tpmdp.data.table import ColumnKind, Table
 from tpmdp.errors import InputError, shown
+from tpmdp.ledger import Ledger
 from tpmdp.planning.grid_plan import GridPlan, plan_on_grid
 from tpmdp.planning.plan import needs
 from tpmdp.planning.weights import Kind as WeightKind
@@ -31,6 +33,7 @@ from tpmdp.queries.computation import Computation, computation_of
 from tpmdp.queries.condition import add_column
 from tpmdp.spec import Party, Spec
 from tpmdp.study.file import SESSION_MAX, exact_settings, parse_fields, to_toml
+from tpmdp.study.party_check import PartyCheck
 
 _SIZE_MAX: Final = 16 << 20
 
@@ -72,10 +75,10 @@ class Study:
         array([1., 1.])
         """
         study = cls(**parse_fields(document, kinds))
-        study.check()
+        study.check_settings()
         return study
 
-    def check(self) -> None:
+    def check_settings(self) -> None:
         """Refuse combinations of keys that do not fit each other."""
         if not self.records:
             raise InputError("records", 0, "must not be 0 for all parties", "say how many records each party has")
@@ -311,6 +314,15 @@ class Study:
             for column, kind in query.columns_of(name).items():
                 add_column(columns, column, kind)
         return columns
+
+    def check(self, party: str, data: str | Path | Table | None, ledger: Ledger | None = None) -> PartyCheck:
+        """Everything that a party can know before it takes part: data, cost, expected errors, coalitions.
+
+        `data` is a file or columns. Nothing is charged, sent or written; see `tpmdp check`.
+        """
+        logic = import_module("tpmdp.study.check")  # which needs this module
+        result: PartyCheck = logic.check_party(self, party, data, ledger=ledger)
+        return result
 
     def read_tables(self, folder: Path) -> dict[str, Table]:
         """The columns the study needs of every party, from NAME.csv, NAME.parquet or NAME.toml in one folder."""

@@ -29,6 +29,7 @@ class Count(Query):
     at_least: float = -math.inf
     below: float = math.inf
 
+    is_linear: ClassVar[bool] = True
     leaves: ClassVar[str] = "the number of records in the range"
     whole: ClassVar[bool] = True
     has_parts: ClassVar[bool] = True

@@ -48,6 +48,7 @@ class Histogram(Query):
     edges: tuple[float, ...] = ()
     categories: Categories = ()
 
+    is_linear: ClassVar[bool] = True
     leaves: ClassVar[str] = "the number of records in each bin or category"
     whole: ClassVar[bool] = True
     has_parts: ClassVar[bool] = True

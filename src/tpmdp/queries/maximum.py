@@ -56,6 +56,11 @@ class Maximum(ShareQuery):
         return self.of.code
 
     @property
+    def is_linear(self) -> bool:  # type: ignore[override]  # as the number
+        """Whether the number is."""
+        return self.of.is_linear or isinstance(self.of, Where)
+
+    @property
     def _is_mean(self) -> bool:
         return isinstance(self.of, Mean)
 

@@ -19,6 +19,7 @@ from tpmdp.queries.answer import Answer
 from tpmdp.queries.base import Mode, Query, length
 from tpmdp.queries.categories import Categories, category_names, check_categories, kind_of, places
 from tpmdp.queries.condition import Condition, add_column
+from tpmdp.queries.guesses import Scenario
 from tpmdp.queries.ranges import Range
 
 
@@ -46,6 +47,10 @@ class SubsetQuery(Query):
     @property
     def whole(self) -> bool:  # type: ignore[override]  # as the query
         return self.query.whole
+
+    @property
+    def is_linear(self) -> bool:  # type: ignore[override]  # as the query
+        return self.query.is_linear
 
     @property
     def model(self) -> str:  # type: ignore[override]  # as the query
@@ -105,6 +110,9 @@ class Where(SubsetQuery):
 
     def typical(self, records: float) -> FloatArray:
         return self.query.typical(records / 2)
+
+    def guess(self, records: float, scenario: Scenario) -> FloatArray:
+        return self.query.guess(records * scenario.share, scenario)
 
     def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
         return self.query.answers(total, records, standard_error)
@@ -175,6 +183,10 @@ class GroupBy(SubsetQuery):
 
     def typical(self, records: float) -> FloatArray:
         return np.tile(self.query.typical(records / len(self.categories)), len(self.categories))
+
+    def guess(self, records: float, scenario: Scenario) -> FloatArray:
+        groups = len(self.categories)
+        return np.tile(self.query.guess(records / groups * scenario.crowd, scenario), groups)
 
     def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
         answers = []

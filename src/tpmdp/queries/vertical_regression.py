@@ -22,6 +22,7 @@ from tpmdp.noise.grid import Grid
 from tpmdp.queries.answer import Answer
 from tpmdp.queries.base import Unit, units_of
 from tpmdp.queries.exact_total import exact_total, rounding_of
+from tpmdp.queries.guesses import Scenario
 from tpmdp.queries.linear_regression import check_target, regression
 from tpmdp.queries.moments import Moments, Ranges
 from tpmdp.queries.share_query import Parties, ShareQuery
@@ -191,6 +192,12 @@ class VerticalRegression(ShareQuery):
 
     def typical(self, records: float) -> FloatArray:
         return self._moments.typical(records)
+
+    def guess(self, records: float, scenario: Scenario) -> FloatArray:
+        return self._moments.guess(records, scenario)
+
+    def estimates(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
+        return regression(self.name, self._moments, total, records=records, error=standard_error, bars=False)
 
     def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
         return regression(self.name, self._moments, total, records=records, error=standard_error)

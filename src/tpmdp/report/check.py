@@ -70,9 +70,9 @@ def _print_records(check: PartyCheck, console: Console) -> None:
         )
         console.print(escape(f"Records: {check.records:,}, {verdict}."))
     for fault in check.faults:
-        column = f"{fault.column}: " if fault.column else ""
+        where = f"{fault.column}: " if fault.column else ""
         more = ", ..." if fault.count > len(fault.places) else ""
-        console.print(escape(f"{column}{fault.kind} in {plural(fault.count, 'row')}: {', '.join(fault.places)}{more}"))
+        console.print(escape(f"{where}{fault.kind} in {plural(fault.count, 'row')}: {', '.join(fault.places)}{more}"))
     if check.bad_rows:
         console.print(escape(f"Rows with a bad value: {check.bad_rows:,}. What follows leaves them out."))
     if check.clipped or check.counting:

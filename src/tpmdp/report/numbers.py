@@ -35,6 +35,15 @@ def rounded(value: float, error: float) -> str:
     return f"{round(value, digits):,.{max(digits, 0)}f}"
 
 
+def three_digits(value: float) -> str:
+    """A size, to three significant digits.
+
+    >>> three_digits(10370.2), three_digits(0.58553), three_digits(0.0)
+    ('10,400', '0.586', '0')
+    """
+    return rounded(value, value / 10)
+
+
 def plural(count: int, noun: str, many: str | None = None) -> str:
     """The count with its noun.
 

@@ -52,9 +52,10 @@ def answer_table(releases: Sequence[PartyRelease], width: int = 140) -> Table | 
         error = answer.standard_error
         interval = _interval(answer.interval, error)
         mark = "" if not answer.note else f" [{marks.setdefault(answer.note, len(marks) + 1)}]"
-        cells = [rounded(answer.value, error), rounded(error, error) if interval != "none" else ""]
+        cells = ["-" if answer.is_drowned else rounded(answer.value, error)]
+        cells += [rounded(error, error) if interval != "none" and not answer.is_drowned else ""]
         if split:
-            cells += _terms(answer) if interval != "none" else ["", ""]
+            cells += _terms(answer) if interval != "none" and not answer.is_drowned else ["", ""]
         cells += [interval, *([_interval(answer.always or answer.interval, error)] if weighted else [])]
         table.add_row(escape(answer.label + mark), *cells)
     notes = [f"[{mark}] {note}" for note, mark in marks.items()]

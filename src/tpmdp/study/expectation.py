@@ -7,7 +7,10 @@ from dataclasses import replace
 
 from tpmdp.ledger import promise, square_up
 from tpmdp.protocol.terms import Terms
-from tpmdp.queries.base import BaseQuery
+from tpmdp.queries.answer import Answer
+from tpmdp.queries.base import BaseQuery, Query
+from tpmdp.queries.preview import PreviewedError, preview
+from tpmdp.queries.weighted_answers import likely_error
 from tpmdp.study.expected import Expectation as Expectation
 from tpmdp.study.expected import ExpectedQuery as ExpectedQuery
 from tpmdp.study.model import Study
@@ -29,17 +32,36 @@ def expect(study: Study, terms: Terms | None = None) -> Expectation:
         holders = [party for party in study.parties if party.records]
         sensitivities = [query.sensitivity_of(study.unit, party.name, party.records) for party in holders]
         noise = terms.standard_deviation / scale * study.weights.scale
+        answers, errors = _previewed(study, query, noise)
         expected = ExpectedQuery(
             query,
             entries=query.dimension,
             sensitivity=(min(sensitivities), max(sensitivities)),
             noise=noise,
-            answers=tuple(study.answers_of(query, query.typical(study.records), noise)),
+            answers=answers,
             apart=_apart(study, query, noise),
+            errors=errors,
         )
         queries.append(expected)
     charges = {party.name: _charge(terms, index) for index, party in enumerate(study.parties)}
     return Expectation(tuple(queries), charges)
+
+
+def _previewed(study: Study, query: BaseQuery, noise: float) -> tuple[tuple[Answer, ...], tuple[PreviewedError, ...]]:
+    """The answers to likely data, with the error that runs would have."""
+    likely = study.typical.scenarios()[0]
+    answers = study.answers_of(query, query.guess(study.records, likely), noise)
+    error = None
+    if isinstance(query, Query) and not study.weights.are_equal:
+        error = likely_error(query, noise, study.weights, share=study.spread)
+    bars = [answer.standard_error for answer in answers]
+    errors = preview(query, study.records, noise, guesses=study.typical, bars=bars, error=error)
+    shown = []
+    for answer, each in zip(answers, errors, strict=True):
+        if each.likely is not None and not answer.is_drowned and each.likely != answer.standard_error:
+            answer = replace(answer, standard_error=each.likely, limits=None)
+        shown.append(answer)
+    return tuple(shown), tuple(errors)
 
 
 def trial_terms(study: Study) -> Terms:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tpmdp.queries.answer import Answer
 from tpmdp.queries.base import BaseQuery
+from tpmdp.queries.preview import PreviewedError
 
 
 @dataclass(frozen=True)
@@ -20,8 +21,9 @@ class ExpectedQuery:
     entries: int
     sensitivity: tuple[float, float]  # least and largest of the parties with records
     noise: float  # standard error of an entry, in the query's own scale
-    answers: tuple[Answer, ...]
+    answers: tuple[Answer, ...]  # for likely data; what counts are their standard errors
     apart: float | None
+    errors: tuple[PreviewedError, ...] = ()  # one for each answer, also for other data
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ from tpmdp.queries.base import BaseQuery, Unit
 from tpmdp.queries.catalogue import KINDS, Kinds
 from tpmdp.queries.computation import Computation, computation_of
 from tpmdp.queries.condition import add_column
+from tpmdp.queries.guesses import NO_GUESSES, Guesses
 from tpmdp.spec import Party, Spec
 from tpmdp.study.file import SESSION_MAX, exact_settings, parse_fields, to_toml
 from tpmdp.study.party_check import PartyCheck
@@ -40,7 +41,7 @@ _SIZE_MAX: Final = 16 << 20
 
 @dataclass(frozen=True)
 class Study:
-    """A validated study. Equal studies give equal terms; the deadline is not part of them, so it can be extended."""
+    """A validated study. Equal studies give equal terms, whatever their deadlines and guesses: these may be changed."""
 
     name: str
     session: int
@@ -55,6 +56,7 @@ class Study:
     spread: float = 1.0  # how much parties' averages vary, as a share of the most they could; for weights only
     tolerate: int = 0  # how many parties may drop out
     patience: float = 60.0  # seconds that the lead receiver waits for parties before it goes on without them
+    typical: Guesses = NO_GUESSES  # public guesses about the data, for previews only
 
     @classmethod
     def read(cls, path: Path, kinds: Kinds = KINDS) -> Study:
@@ -158,6 +160,7 @@ class Study:
             **({} if self.weighting == "equal" else {"weighting": self.weighting}),
             **({} if self.spread == 1.0 else {"spread": self.spread}),
             **({"tolerate": self.tolerate, "patience": f"{math.ceil(self.patience)}s"} if self.tolerate else {}),
+            **({"typical": self.typical.settings()} if self.typical.settings() else {}),
         }
         parties = [{field.name: getattr(party, field.name) for field in fields(party)} for party in self.parties]
         return to_toml(top, parties, [query.settings() for query in self.queries])

@@ -100,6 +100,11 @@ class BaseQuery(ABC):
         """The records that count: all, unless a condition, groups or bins leave some out."""
         return table
 
+    @property
+    def resolution(self) -> float:
+        """The step below which an answer says nothing, whatever the noise; 0 for most kinds."""
+        return 0.0
+
     def settings(self) -> dict[str, Any]:
         """The keys and values of the study file that define this query."""
         public = [each for each in fields(self) if not each.metadata.get("hidden")]

@@ -71,7 +71,7 @@ class Guesses:
         """The likely one first, then a kind and a hard one; they differ only in what is not guessed."""
         likely = Scenario(self.columns)
         kind = replace(likely, deviation=EVEN, is_even=True, correlation=0.0, share=1.0)
-        hard = replace(likely, middle=-0.5, deviation=likely.deviation / 2, correlation=0.6, share=0.1, crowd=0.25)
+        hard = replace(likely, middle=-0.8, deviation=likely.deviation / 3, correlation=0.6, share=0.1, crowd=0.25)
         known = {"correlation": self.correlation, "share": self.share}
         given = {key: value for key, value in known.items() if value is not None}
         return [replace(each, **given) for each in (likely, kind, hard)]  # type: ignore[arg-type]

@@ -12,34 +12,39 @@ from typing import Final
 
 import numpy as np
 
-from tpmdp.queries.answer import Z_95
+from tpmdp._util.arrays import FloatArray
+from tpmdp.queries.answer import Z_95, Answer
 from tpmdp.queries.base import BaseQuery
 from tpmdp.queries.guesses import Guesses, Scenario
 from tpmdp.queries.subset import GroupBy, Where
 
-_DRAWS_MAX: Final = 400
+_DRAWS_MAX: Final = 300
 _DRAWS_MIN: Final = 20
 _WORK: Final = 40_000  # draws times entries
 _DIMENSION_MAX: Final = 2_000  # above, no simulation
+_FEW: Final = 0.05  # of the runs must give an answer for an error to be stated
 _SAME: Final = 0.15  # a simulated error this close to the one in the error bars confirms it
-NEAR: Final = 1.5  # errors within this factor are called the same
+NEAR: Final = 1.5  # a preview keeps within this factor, or says that it cannot
+_CLOSE: Final = 1.25  # an error that varies less with the data is called known: other data may be harder still
 MAY: Final = 0.025  # of the runs: where more drown, a user should know
 
 
 @dataclass(frozen=True)
 class PreviewedError:
-    """The standard error of one answer (a 95 % interval is 1.96 of them), and how often the noise drowns it.
+    """The standard error of one answer (95 % of the runs keep within 1.96 of them), and how often there is none.
 
     `least` and `most` are for data that are kind or hard to the query; `likely` is for those in between, or as guessed.
-    An error is None where nearly every run drowns.
+    An error is None where nearly every run drowns. A run is weak if its answer is drowned or has no interval.
     """
 
     likely: float | None
     least: float | None
     most: float | None
-    drowned: float = 0.0  # share of the runs, for likely data
-    drowned_most: float = 0.0  # for hard data
-    reason: str = ""  # why it drowns
+    drowned: float = 0.0  # share of the runs without an answer, for likely data
+    weak: float = 0.0  # share of the weak runs, for likely data
+    weak_most: float = 0.0  # for hard data
+    reason: str = ""  # why they are weak
+    resolution: float = 0.0  # a smaller error cannot be told
     is_simulated: bool = True
     is_guess: bool = False  # nobody said what typical sums are
 
@@ -50,22 +55,27 @@ class PreviewedError:
         >>> PreviewedError(1.0, 0.9, 1.2).is_known, PreviewedError(1.0, 0.9, 9.0).is_known
         (True, False)
         """
-        if self.is_guess or self.may_drown or None in (self.likely, self.least, self.most):
+        if self.is_guess or self.may_drown or self.is_fine or None in (self.likely, self.least, self.most):
             return False
         assert self.likely is not None
         assert self.least is not None
         assert self.most is not None
-        return self.most <= NEAR * self.likely and self.likely <= NEAR * self.least
+        return self.most <= _CLOSE * self.likely and self.likely <= _CLOSE * self.least
+
+    @property
+    def is_fine(self) -> bool:
+        """Whether the noise matters less than the bins that a query puts values into."""
+        return self.most is not None and Z_95 * self.most < self.resolution
 
     @property
     def may_drown(self) -> bool:
         """Whether some runs would give no answer, or one without an interval."""
-        return max(self.drowned, self.drowned_most) > MAY
+        return max(self.weak, self.weak_most) > MAY
 
     @property
     def would_drown(self) -> bool:
-        """Whether most runs would, even for likely data."""
-        return self.drowned >= 0.5
+        """Whether most runs would give no answer, even for likely data."""
+        return self.drowned >= 0.5 or self.likely is None
 
 
 def preview(
@@ -78,8 +88,10 @@ def preview(
     if query.is_linear or not noise or query.dimension > _DIMENSION_MAX:
         return [PreviewedError(each, each, each, is_simulated=False) for each in bars]
     real = noise if error is None else error
-    runs = [_runs(query, records, float(records), noise=noise, error=real, scenario=s) for s in guesses.scenarios()]
-    has_typical = type(_inner(query)).typical is not BaseQuery.typical
+    simulation = _Simulation(records, noise, real)
+    runs = [simulation.runs(query, float(records), scenario) for scenario in guesses.scenarios()]
+    kind = type(_inner(query))
+    has_typical = kind.typical is not BaseQuery.typical or kind.guess is not BaseQuery.guess
     result = []
     for stated, each in zip(bars, zip(*runs, strict=True), strict=True):
         likely = each[0].error
@@ -92,7 +104,9 @@ def preview(
                 min(errors, default=None),
                 max(errors, default=None),
                 drowned=each[0].drowned,
-                drowned_most=max(run.drowned for run in each),
+                weak=each[0].weak,
+                weak_most=max(run.weak for run in each),
+                resolution=_inner(query).resolution,
                 reason=next((run.reason for run in each if run.reason), ""),
                 is_guess=not has_typical,
             )
@@ -110,30 +124,43 @@ def _inner(query: BaseQuery) -> BaseQuery:
 class _Runs:
     error: float | None
     drowned: float
+    weak: float
     reason: str
 
 
-def _runs(
-    query: BaseQuery, records: int, counted: float, *, noise: float, error: float, scenario: Scenario
-) -> list[_Runs]:
-    """What simulated runs give for each answer; `counted` is how many records count."""
-    if isinstance(query, Where):
-        return _runs(query.query, records, counted * scenario.share, noise=noise, error=error, scenario=scenario)
-    if isinstance(query, GroupBy):
-        groups = len(query.categories)
-        size = counted / groups * scenario.crowd
-        return groups * _runs(query.query, records, size, noise=noise, error=error, scenario=scenario)
-    total = np.asarray(query.guess(counted, scenario), dtype=np.float64)
-    truth = [answer.value for answer in query.estimates(total, records, 0.0)]
-    random = np.random.default_rng(0)  # nothing secret depends on it
-    draws = min(max(_WORK // query.dimension, _DRAWS_MIN), _DRAWS_MAX)
-    answers = [query.estimates(total + error * random.normal(size=len(total)), records, noise) for _ in range(draws)]
-    result = []
-    for place, value in enumerate(truth):
-        runs = [answer[place] for answer in answers]
-        off = [abs(run.value - value) for run in runs if not run.is_drowned]
-        weak = Counter(run.note for run in runs if not np.isfinite(run.interval[1] - run.interval[0]) or run.is_drowned)
-        quantile = float(np.quantile(off, 0.95)) / Z_95 if len(off) >= max(2, 0.05 * draws) else None
-        reason = weak.most_common(1)[0][0] if weak else ""
-        result.append(_Runs(quantile, weak.total() / draws, reason))
-    return result
+class _Simulation:
+    """Runs with noise of this size; data that look the same to a query are simulated once."""
+
+    def __init__(self, records: int, noise: float, error: float) -> None:
+        self._records, self._noise, self._error = records, noise, error
+        self._known: dict[bytes, list[_Runs]] = {}
+
+    def runs(self, query: BaseQuery, counted: float, scenario: Scenario) -> list[_Runs]:
+        """What simulated runs give for each answer; `counted` is how many records count."""
+        if isinstance(query, Where):
+            return self.runs(query.query, counted * scenario.share, scenario)
+        if isinstance(query, GroupBy):
+            groups = len(query.categories)
+            return groups * self.runs(query.query, counted / groups * scenario.crowd, scenario)
+        total = np.asarray(query.guess(counted, scenario), dtype=np.float64)
+        key = total.tobytes()
+        if key not in self._known:
+            self._known[key] = self._simulate(query, total)
+        return self._known[key]
+
+    def _simulate(self, query: BaseQuery, total: FloatArray) -> list[_Runs]:
+        truth = query.estimates(total, self._records, 0.0)
+        random = np.random.default_rng(0)  # nothing secret depends on it
+        draws = min(max(_WORK // query.dimension, _DRAWS_MIN), _DRAWS_MAX)
+        noise = self._error * random.normal(size=(draws, len(total)))
+        answers = [query.estimates(total + each, self._records, self._noise) for each in noise]
+        return [_summary(answer.value, [run[place] for run in answers]) for place, answer in enumerate(truth)]
+
+
+def _summary(truth: float, runs: list[Answer]) -> _Runs:
+    off = [abs(run.value - truth) for run in runs if not run.is_drowned]
+    weak = Counter(run.note for run in runs if run.is_drowned or not np.isfinite(run.interval[1] - run.interval[0]))
+    enough = len(off) >= max(2, _FEW * len(runs)) and np.isfinite(truth)
+    error = float(np.quantile(off, 0.95)) / Z_95 if enough else None
+    reason = weak.most_common(1)[0][0] if weak else ""
+    return _Runs(error, 1 - len(off) / len(runs), weak.total() / len(runs), reason)

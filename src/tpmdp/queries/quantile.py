@@ -53,6 +53,11 @@ class Quantiles(BoundedQuery):
         return self.bins
 
     @property
+    def resolution(self) -> float:
+        """Where a quantile lies within its bin is not known."""
+        return self.width / self.bins
+
+    @property
     def spread(self) -> float:
         """A record leaves one bin and enters another: sqrt(2), rounded up."""
         return math.sqrt(2) * (1 + 2.0**-50)

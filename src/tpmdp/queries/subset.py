@@ -6,7 +6,7 @@ It is private which records count. So their number is not known, and a record ma
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -117,6 +117,9 @@ class Where(SubsetQuery):
     def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
         return self.query.answers(total, records, standard_error)
 
+    def estimates(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
+        return self.query.estimates(total, records, standard_error)
+
     def limits(self, total: FloatArray, records: int, noise: float, bias: float) -> list[tuple[float, float]]:
         return self.query.limits(total, records, noise, bias)
 
@@ -189,11 +192,16 @@ class GroupBy(SubsetQuery):
         return np.tile(self.query.guess(records / groups * scenario.crowd, scenario), groups)
 
     def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
+        return self._by_group(total, lambda part: self.query.answers(part, records, standard_error))
+
+    def estimates(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
+        return self._by_group(total, lambda part: self.query.estimates(part, records, standard_error))
+
+    def _by_group(self, total: FloatArray, answer_group: Callable[[FloatArray], list[Answer]]) -> list[Answer]:
         answers = []
         size = self.query.dimension
         for group, name in enumerate(category_names(self.categories)):
-            part = total[group * size : (group + 1) * size]
-            for answer in self.query.answers(part, records, standard_error):
+            for answer in answer_group(total[group * size : (group + 1) * size]):
                 text = f"{self.column} {name}"
                 answers.append(replace(answer, part=f"{text}, {answer.part}" if answer.part else text))
         return answers

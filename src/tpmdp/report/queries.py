@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tpmdp.queries.answer import Z_95, Answer
 from tpmdp.queries.base import BaseQuery
 from tpmdp.queries.catalogue import EXAMPLES, Kinds, keys_of
-from tpmdp.queries.preview import NEAR, PreviewedError
+from tpmdp.queries.preview import PreviewedError
 from tpmdp.queries.subset import SubsetQuery
 from tpmdp.report.numbers import number, plain_number, three_digits
 from tpmdp.report.tables import add_numbers, new_table
@@ -154,9 +154,9 @@ def error_text(error: PreviewedError) -> str:
     """The error of an answer in words.
 
     >>> from tpmdp.queries.preview import PreviewedError
-    >>> error_text(PreviewedError(1.0, 1.0, 1.0)), error_text(PreviewedError(1.0, 0.5, 4.0, drowned_most=0.2))
-    ('+- 1.96', 'about +- 1.96 (0.980 to 7.84); may drown')
-    >>> error_text(PreviewedError(None, 0.5, 0.5, drowned=1.0, drowned_most=1.0, reason="too few records"))
+    >>> error_text(PreviewedError(1.0, 1.0, 1.0)), error_text(PreviewedError(1.0, 0.5, 4.0, weak_most=0.2))
+    ('+- 1.96', 'about +- 1.96 (0.980 to 7.84), depends on the data; may drown')
+    >>> error_text(PreviewedError(None, 0.5, 0.5, drowned=1.0, reason="too few records"))
     '- (would drown: too few records)'
     """
     if error.would_drown or error.likely is None or error.least is None or error.most is None:
@@ -165,11 +165,15 @@ def error_text(error: PreviewedError) -> str:
     if error.is_known:
         return f"+- {likely}" if error.likely else "exact"
     drown = "; may drown" if error.may_drown else ""
+    if error.weak >= 0.5:
+        return f"about +- {likely}, without an interval: {error.reason.partition(';')[0]}"
+    if error.is_fine:
+        return f"less than a bin ({three_digits(error.resolution)}){drown}"
     if error.is_guess:
         return f"perhaps +- {likely}: it cannot be known{drown}"
-    if error.most <= NEAR * error.least:
+    if error.most <= error.least:
         return f"+- {likely}{drown}"
-    return f"about +- {likely} ({least} to {most}){drown}"
+    return f"about +- {likely} ({least} to {most}), depends on the data{drown}"
 
 
 def _assumed_text(study: Study, shown: Sequence[ExpectedQuery]) -> str:
@@ -188,20 +192,20 @@ def _assumed_text(study: Study, shown: Sequence[ExpectedQuery]) -> str:
     if set(ranges) - guessed:
         assumed.append(
             "values about the middle of their bounds, with a standard deviation of a sixth of the range "
-            "(spread evenly; or with half that deviation, off the middle)"
+            "(or spread evenly; or with a third of that deviation, far from the middle)"
         )
     several = any(len(each.query.ranges_of("")) > 1 for each in simulated) or len(set(ranges)) > 1
     if several and guesses.correlation is None:
-        assumed.append("any two columns correlated by 0.3 (0 to 0.6)")
+        assumed.append("any two columns correlated by 0.3 (or 0, or 0.6)")
     conditions = any("where" in entry or entry["kind"] == "logistic_regression" for entry in settings)
     if conditions and guesses.share is None:
-        assumed.append("half the records meet a condition (all to a tenth)")
+        assumed.append("half the records meet a condition (or all, or a tenth)")
     if any("by" in entry for entry in settings):
         assumed.append("groups of equal size (or a quarter of that)")
     text = f"Assumed: {'; '.join(assumed)}." if assumed else ""
     errors = [error for each in simulated for error in each.errors]
     if any(not error.is_known and not error.is_guess for error in errors):
-        text += " In brackets: the error for other data; [typical] in the study says what to expect of them."
+        text += " In brackets: for other plausible data. With guesses in [typical] of the study it can be told better."
     if any(error.is_guess for error in errors):
         text += " Cannot be known: the custom query states no `typical` sums."
     if any(error.may_drown for error in errors):
@@ -253,8 +257,10 @@ def _preview_json(error: PreviewedError) -> dict[str, Any]:
         "least": error.least,
         "most": error.most,
         "share_drowned": error.drowned,
-        "share_drowned_most": error.drowned_most,
+        "share_weak": error.weak,
+        "share_weak_most": error.weak_most,
         "reason": error.reason or None,
+        "resolution": error.resolution or None,
     }
 
 

@@ -58,7 +58,7 @@ class Faults:
     def report(self) -> tuple[Fault, ...]:
         """The faults in the order in which they were met first."""
         return tuple(
-            Fault(column, kind, self._counts[column, kind], tuple(places))
+            Fault(column, kind, self._counts[column, kind], places=tuple(places))
             for (column, kind), places in self._places.items()
         )
 

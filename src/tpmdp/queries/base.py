@@ -22,7 +22,7 @@ from tpmdp.data.table import ColumnKind, Table
 from tpmdp.errors import InputError
 from tpmdp.queries.answer import Z_95, Answer
 from tpmdp.queries.exact_total import exact_total, rounding_of
-from tpmdp.queries.guesses import Scenario
+from tpmdp.queries.guesses import TypicalData
 from tpmdp.queries.ranges import Range
 
 Unit = Literal["record", "party"]
@@ -82,7 +82,7 @@ class BaseQuery(ABC):
         del records
         return np.zeros(self.dimension)
 
-    def guess(self, records: float, scenario: Scenario) -> FloatArray:
+    def guess(self, records: float, scenario: TypicalData) -> FloatArray:
         """The noiseless vector if this many records count and the data are as in the scenario, for previews."""
         del scenario
         return self.typical(records)

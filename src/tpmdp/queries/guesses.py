@@ -48,8 +48,8 @@ class Guesses:
             raise InputError("columns of typical", read.written(columns), rule, remedy)
         return cls(
             tuple(_column(read.title("columns of typical", name), entry) for name, entry in columns.items()),
-            _share("correlation of typical", value.get("correlation"), 0.0, CORRELATION_MAX),
-            _share("share of typical", value.get("share"), 1e-9, 1.0),
+            _share("correlation of typical", value.get("correlation"), 0.0, high=CORRELATION_MAX),
+            _share("share of typical", value.get("share"), 1e-9, high=1.0),
         )
 
     def settings(self) -> dict[str, Any]:
@@ -67,9 +67,9 @@ class Guesses:
         values = {"columns": columns or None, "correlation": self.correlation, "share": self.share}
         return {key: value for key, value in values.items() if value is not None}
 
-    def scenarios(self) -> list[Scenario]:
+    def scenarios(self) -> list[TypicalData]:
         """The likely one first, then a kind and a hard one; they differ only in what is not guessed."""
-        likely = Scenario(self.columns)
+        likely = TypicalData(self.columns)
         kind = replace(likely, deviation=EVEN, is_even=True, correlation=0.0, share=1.0)
         hard = replace(likely, middle=-0.8, deviation=likely.deviation / 3, correlation=0.6, share=0.1, crowd=0.25)
         known = {"correlation": self.correlation, "share": self.share}
@@ -100,10 +100,10 @@ def _share(field: str, value: Any, low: float, high: float) -> float | None:
 
 
 @dataclass(frozen=True)
-class Scenario:
+class TypicalData:
     """One way that the data might be. Where a column has no guess: its values in units of half its range.
 
-    >>> Scenario().shape(Range("age", 0.0, 120.0))[1] * 60
+    >>> TypicalData().shape(Range("age", 0.0, 120.0))[1] * 60
     20.0
     """
 

@@ -19,7 +19,7 @@ from tpmdp._util.arrays import FloatArray
 from tpmdp.data.table import Table
 from tpmdp.errors import InputError
 from tpmdp.queries.answer import Answer
-from tpmdp.queries.guesses import Scenario
+from tpmdp.queries.guesses import TypicalData
 from tpmdp.queries.linear_regression import INTERCEPT, natural_units, without_interval
 from tpmdp.queries.moments import Moments, MomentsQuery, Ranges
 from tpmdp.queries.noisy_quadratic import coefficient_errors, minimum
@@ -66,7 +66,7 @@ class LogisticRegression(MomentsQuery):
         target = np.where(numbers(table, self.target) >= self.threshold, 1.0, -1.0)
         return self.moments.features([*inputs, target])
 
-    def guess(self, records: float, scenario: Scenario) -> FloatArray:
+    def guess(self, records: float, scenario: TypicalData) -> FloatArray:
         return self.moments.guess(records, scenario, share=scenario.share)
 
     def ranges_of(self, party: str) -> Ranges:

@@ -15,7 +15,7 @@ from tpmdp.noise.grid import Grid
 from tpmdp.queries.answer import Answer
 from tpmdp.queries.base import Query, Unit, length
 from tpmdp.queries.count import Count
-from tpmdp.queries.guesses import Scenario
+from tpmdp.queries.guesses import TypicalData
 from tpmdp.queries.mean import Mean
 from tpmdp.queries.ranges import Range
 from tpmdp.queries.share_query import Parties, ShareQuery
@@ -103,7 +103,7 @@ class Maximum(ShareQuery):
         pairs = zip(parties.values(), largest, strict=True)
         return {"limits": [[[1, most]] if records else [] for records, most in pairs]}
 
-    def guess(self, records: float, scenario: Scenario) -> FloatArray:
+    def guess(self, records: float, scenario: TypicalData) -> FloatArray:
         """The mean of each party, which is the maximum if all are alike; other numbers do not matter for the error."""
         return self.of.guess(1.0, scenario) if self._is_mean else self.typical(records)
 

@@ -14,7 +14,7 @@ from tpmdp.queries.answer import Z_95, Answer
 from tpmdp.queries.base import Mode
 from tpmdp.queries.bounded import BoundedQuery
 from tpmdp.queries.error_bars import ratio_interval
-from tpmdp.queries.guesses import Scenario
+from tpmdp.queries.guesses import TypicalData
 from tpmdp.queries.ranges import Range
 
 # Where only some records count, each also adds a constant, the largest that costs nothing, to count them: a record may
@@ -55,7 +55,7 @@ class Mean(BoundedQuery):
     def typical(self, records: float) -> FloatArray:
         return np.array([0.0, records * _WEIGHT.get(self.mode, 0.0)])[: self.dimension]
 
-    def guess(self, records: float, scenario: Scenario) -> FloatArray:
+    def guess(self, records: float, scenario: TypicalData) -> FloatArray:
         mean, _ = scenario.shape(Range(self.column, self.low, self.high))
         return np.array([records * mean / 2, records * _WEIGHT.get(self.mode, 0.0)])[: self.dimension]
 

@@ -20,7 +20,7 @@ from tpmdp._util.arrays import FloatArray, IntArray
 from tpmdp.data.table import ColumnKind, Table
 from tpmdp.errors import InputError
 from tpmdp.queries.base import Query
-from tpmdp.queries.guesses import Scenario
+from tpmdp.queries.guesses import TypicalData
 from tpmdp.queries.ranges import Range
 
 COLUMNS_MAX: Final = 200
@@ -104,7 +104,7 @@ class Moments:
         first = [records * _HALF] if self.counted else []
         return np.array([*first, *[0.0] * p, *[records / 3 * _HALF] * p, *[0.0] * (p * (p - 1) // 2)])
 
-    def guess(self, records: float, scenario: Scenario, share: float | None = None) -> FloatArray:
+    def guess(self, records: float, scenario: TypicalData, share: float | None = None) -> FloatArray:
         """The sums for columns of these shapes, any two of which correlate alike.
 
         With `share`, the last column is 1 for this share of the records, and -1 for the others.
@@ -163,7 +163,7 @@ class MomentsQuery(Query):
     def features(self, table: Table) -> list[FloatArray]:
         return self.moments.features(self.moments.scaled(table))
 
-    def guess(self, records: float, scenario: Scenario) -> FloatArray:
+    def guess(self, records: float, scenario: TypicalData) -> FloatArray:
         return self.moments.guess(records, scenario)
 
     def ranges_of(self, party: str) -> Ranges:

@@ -15,7 +15,7 @@ import numpy as np
 from tpmdp._util.arrays import FloatArray
 from tpmdp.queries.answer import Z_95, Answer
 from tpmdp.queries.base import BaseQuery
-from tpmdp.queries.guesses import Guesses, Scenario
+from tpmdp.queries.guesses import Guesses, TypicalData
 from tpmdp.queries.subset import GroupBy, Where
 
 _DRAWS_MAX: Final = 300
@@ -97,7 +97,7 @@ def preview(
         likely = each[0].error
         if likely is not None and abs(likely - stated) <= _SAME * likely:
             likely = stated
-        errors = [one for one in (likely, *(run.error for run in each[1:])) if one is not None]
+        errors = [error for error in (likely, *(run.error for run in each[1:])) if error is not None]
         result.append(
             PreviewedError(
                 likely,
@@ -135,7 +135,7 @@ class _Simulation:
         self._records, self._noise, self._error = records, noise, error
         self._known: dict[bytes, list[_Runs]] = {}
 
-    def runs(self, query: BaseQuery, counted: float, scenario: Scenario) -> list[_Runs]:
+    def runs(self, query: BaseQuery, counted: float, scenario: TypicalData) -> list[_Runs]:
         """What simulated runs give for each answer; `counted` is how many records count."""
         if isinstance(query, Where):
             return self.runs(query.query, counted * scenario.share, scenario)
@@ -163,4 +163,4 @@ def _summary(truth: float, runs: list[Answer]) -> _Runs:
     enough = len(off) >= max(2, _FEW * len(runs)) and np.isfinite(truth)
     error = float(np.quantile(off, 0.95)) / Z_95 if enough else None
     reason = weak.most_common(1)[0][0] if weak else ""
-    return _Runs(error, 1 - len(off) / len(runs), weak.total() / len(runs), reason)
+    return _Runs(error, 1 - len(off) / len(runs), weak.total() / len(runs), reason=reason)

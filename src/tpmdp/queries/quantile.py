@@ -14,7 +14,7 @@ from tpmdp.errors import InputError
 from tpmdp.queries.answer import Z_95, Answer
 from tpmdp.queries.bounded import BoundedQuery
 from tpmdp.queries.categories import exact_name
-from tpmdp.queries.guesses import Scenario
+from tpmdp.queries.guesses import TypicalData
 from tpmdp.queries.histogram import BINS_MAX
 from tpmdp.queries.ranges import Range
 
@@ -79,7 +79,7 @@ class Quantiles(BoundedQuery):
         """Values spread evenly over the range."""
         return np.full(self.bins, records / self.bins)
 
-    def guess(self, records: float, scenario: Scenario) -> FloatArray:
+    def guess(self, records: float, scenario: TypicalData) -> FloatArray:
         """Values like a bell, those outside the bounds in the outer bins."""
         if scenario.spreads_evenly(self.column):
             return self.typical(records)

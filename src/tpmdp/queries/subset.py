@@ -19,7 +19,7 @@ from tpmdp.queries.answer import Answer
 from tpmdp.queries.base import Mode, Query, length
 from tpmdp.queries.categories import Categories, category_names, check_categories, kind_of, places
 from tpmdp.queries.condition import Condition, add_column
-from tpmdp.queries.guesses import Scenario
+from tpmdp.queries.guesses import TypicalData
 from tpmdp.queries.ranges import Range
 
 
@@ -111,7 +111,7 @@ class Where(SubsetQuery):
     def typical(self, records: float) -> FloatArray:
         return self.query.typical(records / 2)
 
-    def guess(self, records: float, scenario: Scenario) -> FloatArray:
+    def guess(self, records: float, scenario: TypicalData) -> FloatArray:
         return self.query.guess(records * scenario.share, scenario)
 
     def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
@@ -187,7 +187,7 @@ class GroupBy(SubsetQuery):
     def typical(self, records: float) -> FloatArray:
         return np.tile(self.query.typical(records / len(self.categories)), len(self.categories))
 
-    def guess(self, records: float, scenario: Scenario) -> FloatArray:
+    def guess(self, records: float, scenario: TypicalData) -> FloatArray:
         groups = len(self.categories)
         return np.tile(self.query.guess(records / groups * scenario.crowd, scenario), groups)
 

@@ -14,7 +14,7 @@ from tpmdp.queries.answer import Z_95, Answer
 from tpmdp.queries.base import Mode
 from tpmdp.queries.bounded import BoundedQuery
 from tpmdp.queries.error_bars import first_order
-from tpmdp.queries.guesses import Scenario
+from tpmdp.queries.guesses import TypicalData
 from tpmdp.queries.ranges import Range
 
 # The largest distance of (s, 4 s^2 - 1/2) for s in [-1/2, 1/2]: between s = 1/2 and s = -a, where b = 1/2 - a solves
@@ -65,7 +65,7 @@ class Variance(BoundedQuery):
         """Values spread evenly over the range: the mean of s^2 is 1/12."""
         return np.array([0.0, records * (4 / 12 - 0.5), records * _WEIGHT.get(self.mode, 0.0)])[: self.dimension]
 
-    def guess(self, records: float, scenario: Scenario) -> FloatArray:
+    def guess(self, records: float, scenario: TypicalData) -> FloatArray:
         mean, deviation = scenario.shape(Range(self.column, self.low, self.high))
         square = mean * mean + deviation * deviation  # of 2 s, so 4 s^2
         sums = [records * mean / 2, records * (square - 0.5), records * _WEIGHT.get(self.mode, 0.0)]

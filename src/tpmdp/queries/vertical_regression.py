@@ -22,7 +22,7 @@ from tpmdp.noise.grid import Grid
 from tpmdp.queries.answer import Answer
 from tpmdp.queries.base import Unit, units_of
 from tpmdp.queries.exact_total import exact_total, rounding_of
-from tpmdp.queries.guesses import Scenario
+from tpmdp.queries.guesses import TypicalData
 from tpmdp.queries.linear_regression import check_target, regression
 from tpmdp.queries.moments import Moments, Ranges
 from tpmdp.queries.share_query import Parties, ShareQuery
@@ -193,7 +193,7 @@ class VerticalRegression(ShareQuery):
     def typical(self, records: float) -> FloatArray:
         return self._moments.typical(records)
 
-    def guess(self, records: float, scenario: Scenario) -> FloatArray:
+    def guess(self, records: float, scenario: TypicalData) -> FloatArray:
         return self._moments.guess(records, scenario)
 
     def estimates(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:

@@ -163,7 +163,7 @@ def error_text(error: PreviewedError) -> str:
         return f"- (would drown: {error.reason or 'too much noise'})"
     likely, least, most = (three_digits(Z_95 * each) for each in (error.likely, error.least, error.most))
     if error.is_known:
-        return f"+- {likely}" if error.likely else "exact"
+        return f"+- {number(Z_95 * error.likely)}" if error.likely else "exact"
     drown = "; may drown" if error.may_drown else ""
     if error.weak >= 0.5:
         return f"about +- {likely}, without an interval: {error.reason.partition(';')[0]}"
@@ -244,7 +244,7 @@ def expected_json(each: ExpectedQuery) -> dict[str, Any]:
         "noise_of_an_entry": each.noise,
         "noise_if_asked_apart": each.apart,
         "expected": [
-            {**answer.plain(), "value": None, "preview": _preview_json(error)}
+            {**answer.plain(), "preview": _preview_json(error)}
             for answer, error in zip(each.answers, each.errors, strict=True)
         ],
     }

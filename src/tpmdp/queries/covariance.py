@@ -14,6 +14,7 @@ from tpmdp.queries.answer import Answer
 from tpmdp.queries.error_bars import first_order
 from tpmdp.queries.moments import Moments, MomentsQuery, Ranges
 
+_DROWNED: Final = "drowned by the noise"
 _FEW: Final = 4.0  # standard errors: a smaller number of records or variance is lost in the noise
 
 
@@ -60,7 +61,7 @@ class Covariance(MomentsQuery):
         most = self._scale(i, j)
         used = sums[np.ix_([0, i, j], [0, i, j])] if i != j else sums[np.ix_([0, i], [0, i])]
         if self._drowned(used, error):
-            return Answer.drowned(self.name, part, (-most, most), note="drowned by the noise")
+            return Answer.drowned(self.name, part, (-most, most), note=_DROWNED)
         if not bars:
             return Answer(self.name, self._value(used) * most, 0.0, part=part)
         places = [(r, c) for r in range(len(used)) for c in range(r, len(used)) if self.mode != "all" or c > 0]

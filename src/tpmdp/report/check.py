@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _NAMES_SHOWN: Final = 4
 _OWN: Final = "For your eyes only: do not pass it on, it is not protected."
+_WIDE: Final = 80  # columns from which more is shown
 _MANY_CLIPPED: Final = 0.05  # of the records
 
 
@@ -52,13 +53,15 @@ def _print_records(check: PartyCheck, console: Console) -> None:
     if not check.records_stated:
         console.print(escape(f"The study says that {check.party} has no records."))
         return
-    table = new_table("Your columns", "column", "read as")
-    add_numbers(table, "missing", "not\nusable")
-    table.add_column("problem", overflow="fold")
+    table = new_table("Your columns", "column")
+    add_numbers(table, "read as", "missing", "not\nusable")
+    has_problem = any(column.problem for column in check.columns)
+    if has_problem:
+        table.add_column("problem", overflow="fold")
     for column in check.columns:
         counted = check.records is not None and not column.problem
         cells = [f"{column.missing:,}", f"{column.unusable:,}"] if counted else ["-", "-"]
-        table.add_row(escape(column.name), column.kind, *cells, escape(column.problem))
+        table.add_row(escape(column.name), column.kind, *cells, *([escape(column.problem)] if has_problem else []))
     console.print(keep_numbers(table))
     if check.records is None:
         console.print(escape(f"Records: not counted; the study states {check.records_stated:,}."))
@@ -77,24 +80,26 @@ def _print_records(check: PartyCheck, console: Console) -> None:
         console.print(escape(f"Rows with a bad value: {check.bad_rows:,}. What follows leaves them out."))
     if check.clipped or check.counting:
         console.print()
-        console.print(_own_table(check))
+        console.print(_own_table(check, console.width))
 
 
-def _own_table(check: PartyCheck) -> Table:
-    """How many values are clipped, and how many records count."""
+def _own_table(check: PartyCheck, width: int) -> Table:
+    """How many values are clipped, and how many records count; a narrow terminal shows fewer columns."""
     from rich.markup import escape
 
-    table = new_table("Your values against the queries", "query", "column", "bounds")
-    add_numbers(table, "below", "above", "clipped", "records\ncounting")
+    is_wide = width >= _WIDE
+    table = new_table("Your values against the queries", "query", *(["column", "bounds"] if is_wide else []))
+    add_numbers(table, *(["below", "above"] if is_wide else []), "clipped", "records\ncounting")
     counting = dict(check.counting)
     for row in check.clipped:
         counting.pop(row.query, None)
         share = f"{100 * row.share:.1f} %"
         bounds = f"{number(row.low)} to {number(row.high)}"
-        numbers = [f"{row.below:,}", f"{row.above:,}", share, f"{row.records:,}"]
-        table.add_row(escape(row.query), escape(row.column), bounds, *numbers)
+        cells = [row.query, row.column, bounds, f"{row.below:,}", f"{row.above:,}"]
+        texts = cells if is_wide else [f"{row.query}: {row.column}, {bounds}"]
+        table.add_row(*map(escape, texts), share, f"{row.records:,}")
     for query, count in counting.items():
-        table.add_row(escape(query), "", "", "", "", "", f"{count:,}")
+        table.add_row(escape(query), *[""] * (5 if is_wide else 1), f"{count:,}")
     advice = ""
     if any(row.share > _MANY_CLIPPED for row in check.clipped):
         advice = (

@@ -160,7 +160,8 @@ def error_text(error: PreviewedError) -> str:
     '- (would drown: too few records)'
     """
     if error.would_drown or error.likely is None or error.least is None or error.most is None:
-        return f"- (would drown: {error.reason or 'too much noise'})"
+        reason = error.reason.removeprefix("drowned by the noise").removeprefix("drowned: ")
+        return f"- (would drown: {reason})" if reason else "- (would drown in the noise)"
     likely, least, most = (three_digits(Z_95 * each) for each in (error.likely, error.least, error.most))
     if error.is_known:
         return f"+- {number(Z_95 * error.likely)}" if error.likely else "exact"

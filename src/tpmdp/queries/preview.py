@@ -46,7 +46,7 @@ class PreviewedError:
     reason: str = ""  # why they are weak
     resolution: float = 0.0  # a smaller error cannot be told
     is_simulated: bool = True
-    is_guess: bool = False  # nobody said what typical sums are
+    is_guess: bool = False  # nobody said what typical sums are, or the query is too large to simulate
 
     @property
     def is_known(self) -> bool:
@@ -85,11 +85,15 @@ def preview(
 
     `noise` is the standard error of an entry that the answer knows of, and `error` the real one, if that is larger.
     """
-    if query.is_linear or not noise or query.dimension > _DIMENSION_MAX:
+    if query.is_linear or not noise:
         return [PreviewedError(each, each, each, is_simulated=False) for each in bars]
+    if _inner(query).dimension > _DIMENSION_MAX:
+        return [PreviewedError(each, each, each, is_guess=True) for each in bars]
     real = noise if error is None else error
     simulation = _Simulation(records, noise, real)
     runs = [simulation.runs(query, float(records), scenario) for scenario in guesses.scenarios()]
+    if any(len(each) != len(bars) for each in runs):  # a custom query whose answers depend on the noise
+        return [PreviewedError(each, each, each, is_guess=True) for each in bars]
     kind = type(_inner(query))
     has_typical = kind.typical is not BaseQuery.typical or kind.guess is not BaseQuery.guess
     result = []
@@ -149,12 +153,23 @@ class _Simulation:
         return self._known[key]
 
     def _simulate(self, query: BaseQuery, total: FloatArray) -> list[_Runs]:
-        truth = query.estimates(total, self._records, 0.0)
+        truth = self._answers(query, total, 0.0)
         random = np.random.default_rng(0)  # nothing secret depends on it
         draws = min(max(_WORK // query.dimension, _DRAWS_MIN), _DRAWS_MAX)
         noise = self._error * random.normal(size=(draws, len(total)))
-        answers = [query.estimates(total + each, self._records, self._noise) for each in noise]
+        answers = [self._answers(query, total + each, self._noise) for each in noise]
+        if {len(run) for run in answers} != {len(truth)}:
+            return []
         return [_summary(answer.value, [run[place] for run in answers]) for place, answer in enumerate(truth)]
+
+    def _answers(self, query: BaseQuery, total: FloatArray, noise: float) -> list[Answer]:
+        """None where the code of a custom query fails."""
+        try:
+            return query.estimates(total, self._records, noise)
+        except (ArithmeticError, LookupError, TypeError, ValueError):
+            if not query.code:
+                raise
+            return []
 
 
 def _summary(truth: float, runs: list[Answer]) -> _Runs:

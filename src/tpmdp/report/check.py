@@ -34,6 +34,8 @@ def print_check(study: Study, check: PartyCheck, console: Console) -> None:
         if text := no_noise_text(study, check.expected):
             console.print(escape(text))
         console.print(expected_table(study, check.expected.queries))
+        if study.assumes:
+            console.print(escape(f"Assumed: {study.assumes}."))
     _print_cost(check, console)
     _print_coalitions(study, check, console)
     console.print()

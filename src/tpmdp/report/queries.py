@@ -208,7 +208,7 @@ def _assumed_text(study: Study, shown: Sequence[ExpectedQuery]) -> str:
     if any(not error.is_known and not error.is_guess for error in errors):
         text += " In brackets: for other plausible data. With guesses in [typical] of the study it can be told better."
     if any(error.is_guess for error in errors):
-        text += " Cannot be known: the custom query states no `typical` sums."
+        text += " Cannot be known: a custom query without `typical` sums, or too large to simulate."
     if any(error.may_drown for error in errors):
         text += " May drown: more than 1 run in 40 would give no answer, or no interval."
     return text.strip()

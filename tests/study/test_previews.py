@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 import tomllib
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import pytest
@@ -21,16 +21,19 @@ from tpmdp.errors import InputError
 from tpmdp.noise.discrete_gaussian import discrete_gaussian
 from tpmdp.noise.source import seeded_source
 from tpmdp.protocol.terms import Terms
-from tpmdp.queries.answer import Z_95
+from tpmdp.queries.answer import Z_95, Answer
 from tpmdp.queries.base import Query
 from tpmdp.queries.catalogue import KINDS
 from tpmdp.queries.guesses import NO_GUESSES, Guesses
 from tpmdp.queries.maximum import Maximum
-from tpmdp.queries.preview import NEAR, PreviewedError
+from tpmdp.queries.mean import Mean
+from tpmdp.queries.preview import NEAR, PreviewedError, preview
 from tpmdp.queries.vertical_regression import VerticalRegression
 from tpmdp.report.queries import error_text
+from tpmdp.report.release import answer_table
 from tpmdp.study.expectation import expect, trial_terms
 from tpmdp.study.model import Study
+from tpmdp.study.release import PartyRelease
 
 RUNS: Final = 200
 RECORDS: Final = {"a": 4000, "b": 3000, "c": 2000}
@@ -253,3 +256,70 @@ def test_guesses_that_make_no_sense(typical: Any, message: str) -> None:
     with pytest.raises(InputError) as caught:
         Study.parse({**base, "queries": queries, "typical": typical})
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("label", ["count", "mean", "variance", "mean where"])
+def test_with_weights_a_preview_is_never_too_small(label: str) -> None:
+    """It counts weights that have nothing to do with the data as for the worst data of which that is true."""
+    study = study_of(label, 0.3)
+    parties = tuple(replace(party, weight=weight) for party, weight in zip(study.parties, (0.5, 1.0, 1.0), strict=True))
+    weighted = replace(study, parties=parties, weighting="own", typical=guesses_of("narrow"))
+    terms = trial_terms(weighted)
+    (found,) = expect(weighted, terms).queries
+    noise = terms.standard_deviation * weighted.weights.scale
+    (query,) = weighted.queries
+    exact, _ = totals_of(label, "narrow", 0.3)
+    truth = query.estimates(exact, weighted.records, 0.0)
+    random = np.random.default_rng(4)
+    runs = [query.estimates(exact + random.normal(0, noise, len(exact)), weighted.records, noise) for _ in range(RUNS)]
+    for place, previewed in enumerate(found.errors):
+        off = [abs(run[place].value - truth[place].value) for run in runs]
+        assert previewed.likely is not None
+        assert previewed.likely >= float(np.quantile(off, 0.95)) / Z_95 / 1.1
+
+
+def test_a_custom_query_that_fails_on_noise_cannot_be_previewed() -> None:
+    """Its code may raise on sums that no data have, and may not say what sums are typical."""
+
+    @dataclass(frozen=True)
+    class Root(Mean):
+        code: ClassVar[str] = "hash"
+
+        def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
+            del records
+            return [Answer(self.name, math.sqrt(float(total[0])), standard_error)]
+
+    bars = preview(Root("q", "x", 0, 1), 100, 1.0, guesses=NO_GUESSES, bars=[1.0])
+    assert [error.is_guess for error in bars] == [True]
+    assert "cannot be known" in error_text(bars[0])
+
+
+def test_answers_that_drown_are_printed_as_a_dash_with_the_reason() -> None:
+    from io import StringIO
+
+    from rich.console import Console
+
+    answers = (
+        Answer.drowned("both", "x, y", (-1.0, 1.0), note="drowned by the noise"),
+        Answer("mean", 1.0, 0.1),
+    )
+    release = PartyRelease(
+        party="a",
+        answers=answers,
+        guarantee="none",
+        epsilon=1.0,
+        delta=1e-6,
+        spent=None,
+        left=None,
+        bytes_sent=0,
+        attempt=1,
+    )
+    console = Console(file=StringIO(), width=100)
+    console.print(answer_table([release]))
+    assert isinstance(console.file, StringIO)
+    text = console.file.getvalue()
+    (line,) = [line for line in text.splitlines() if "both" in line]
+    assert line.split() == ["both:", "x,", "y", "[1]", "-", "-1.0", "to", "1.0"]
+    assert "[1] drowned by the noise" in text
+    assert "nan" not in text
+    assert PartyRelease.of_plain(release.plain()).plain() == release.plain()

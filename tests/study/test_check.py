@@ -206,6 +206,26 @@ def test_a_ledger_that_cannot_be_opened_is_a_problem_and_the_rest_is_told(tmp_pa
     (tmp_path / "a.ledger").write_text("no ledger")
     check = check_party(study_of(), "a", GOOD, ledger=lambda: Ledger.open(tmp_path / "a.ledger"))
     assert check.ledger == "unreadable"
+    assert check.notes == ()
     assert len(check.problems) == 1
     assert check.after is None
     assert check.cost is not None
+
+
+def test_a_party_that_is_not_among_the_peers_is_a_problem(tmp_path: Path) -> None:
+    from tpmdp.study.peers import peer_line
+
+    keys = {name: key.public_key().public_bytes_raw() for name, key in KEYS.items()}
+    path = tmp_path / "peers.toml"
+    path.write_text("".join(peer_line(name, keys[name]) + "\n" for name in "bc"))
+    assert "public_key of d" in texts(check_party(study_of(), "a", GOOD, peers=path))[0]
+    path.write_text("".join(peer_line(name, keys[name]) + "\n" for name in "bcd"))
+    assert check_party(study_of(), "a", GOOD, peers=path).is_ready
+
+
+def test_an_empty_text_in_memory_is_a_text_as_for_join() -> None:
+    study = study_of({"name": "h", "kind": "histogram", "column": "t", "categories": ["x", "y"]})
+    table: Any = {"t": ["x", "", "y", "z"]}
+    check = study.check("a", table)
+    assert check.is_ready
+    assert (check.bad_rows, dict(check.counting)) == (0, {"h": 2})

@@ -63,9 +63,8 @@ def check_party(
     problems = _Problems()
     key = problems.attempt(identity) if callable(identity) else identity
     offered = problems.attempt(lambda: check_in(study, name, key, terms=terms))
-    if peers is not None and offered is not None and key is not None:
-        public = key.public_key().public_bytes_raw()
-        problems.attempt(lambda: check_peers(offered, public, peers))
+    if peers is not None and offered is not None:
+        problems.attempt(lambda: check_peers(offered, offered.roster[index], peers))
     known = offered or _quietly(lambda: trial_terms(study))
     about_data, about_ledger = _Problems(), _Problems()
     records = _survey(study, name, data, problems=about_data)
@@ -82,6 +81,7 @@ def check_party(
         about_data.attempt(lambda: session.check_same(contribution, session.stored()))
     problems.met += about_data.met + about_ledger.met
     _check_means(study, account.state, problems)
+    state: LedgerState = "unreadable" if is_lost else "not given" if ledger is None else account.state
     expected = None if known is None else problems.attempt(lambda: expect(study, known))
     return PartyCheck(
         party=name,
@@ -95,7 +95,7 @@ def check_party(
         faults=records.faults,
         clipped=_clipped(study, name, records.good),
         counting=_counting(study, records.good),
-        ledger="unreadable" if is_lost else "not given" if ledger is None else account.state,
+        ledger=state,
         cost=None if known is None else _epsilon(known, index),
         charged_now=account.state not in ("charged", "settled"),
         after=None if is_lost else account.after,
@@ -104,7 +104,7 @@ def check_party(
         problems=tuple(problems.met),
         notes=(
             *_uncounted(study, name, contribution),
-            *_state_notes(study, "not given" if ledger is None else account.state),
+            *_state_notes(study, state),
             *_risk_notes(study),
         ),
     )
@@ -176,7 +176,7 @@ def _survey(study: Study, name: str, data: Data | None, problems: _Problems) -> 
         return _Records(columns=tuple(columns), faults=report)
     count = length(table) if table else None
     bad = np.zeros(count or 0, dtype=np.bool_)
-    for values in table.values():
+    for values in table.values() if report else ():  # in memory, an empty text is a text
         bad |= bad_values(values)
     if report:
         problems.met.append(_bad_rows_error(name, data, int(bad.sum()), count=count or 0, faults=report))

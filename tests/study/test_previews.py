@@ -6,6 +6,7 @@ and answered. An error is what 95 % of the runs keep within.
 
 from __future__ import annotations
 
+import json
 import math
 import tomllib
 from dataclasses import dataclass, replace
@@ -29,7 +30,7 @@ from tpmdp.queries.maximum import Maximum
 from tpmdp.queries.mean import Mean
 from tpmdp.queries.preview import NEAR, PreviewedError, preview
 from tpmdp.queries.vertical_regression import VerticalRegression
-from tpmdp.report.queries import error_text
+from tpmdp.report.queries import error_text, expectation_json
 from tpmdp.report.release import answer_table
 from tpmdp.study.expectation import expect, trial_terms
 from tpmdp.study.model import Study
@@ -323,3 +324,13 @@ def test_answers_that_drown_are_printed_as_a_dash_with_the_reason() -> None:
     assert "[1] drowned by the noise" in text
     assert "nan" not in text
     assert PartyRelease.of_plain(release.plain()).plain() == release.plain()
+
+
+def test_a_query_too_large_to_simulate_says_that_it_cannot_know() -> None:
+    entry = {"name": "q", "kind": "linear_regression", "target": "c0", "bounds": {f"c{i}": [0, 1] for i in range(80)}}
+    parties = [{"name": name, "records": 900, "epsilon": 0.1} for name in "ab"]
+    base = {"name": "s", "threshold": 1, "receivers": "all", "delta": 1e-6, "parties": parties}
+    study = Study.parse({**base, "queries": [entry]})
+    expected = expect(study)
+    assert all("cannot be known" in error_text(error) for error in expected.queries[0].errors)
+    json.dumps(expectation_json(study, expected), allow_nan=False)

@@ -20,7 +20,7 @@ from tpmdp.queries.subset import GroupBy, Where
 
 _DRAWS_MAX: Final = 300
 _DRAWS_MIN: Final = 20
-_WORK: Final = 40_000  # draws times entries
+_WORK: Final = 20_000  # draws times entries
 _DIMENSION_MAX: Final = 2_000  # above, no simulation
 _FEW: Final = 0.05  # of the runs must give an answer for an error to be stated
 _SAME: Final = 0.15  # a simulated error this close to the one in the error bars confirms it
@@ -75,7 +75,7 @@ class PreviewedError:
     @property
     def would_drown(self) -> bool:
         """Whether most runs would give no answer, even for likely data."""
-        return self.drowned >= 0.5 or self.likely is None
+        return self.drowned >= 0.5 or (self.likely is None and not self.is_guess)
 
 
 def preview(
@@ -87,20 +87,22 @@ def preview(
     """
     if query.is_linear or not noise:
         return [PreviewedError(each, each, each, is_simulated=False) for each in bars]
+    stated = [each if np.isfinite(each) else None for each in bars]
+    unknown = [PreviewedError(each, each, each, is_guess=True) for each in stated]
     if _inner(query).dimension > _DIMENSION_MAX:
-        return [PreviewedError(each, each, each, is_guess=True) for each in bars]
+        return unknown
     real = noise if error is None else error
     simulation = _Simulation(records, noise, real)
     runs = [simulation.runs(query, float(records), scenario) for scenario in guesses.scenarios()]
     if any(len(each) != len(bars) for each in runs):  # a custom query whose answers depend on the noise
-        return [PreviewedError(each, each, each, is_guess=True) for each in bars]
+        return unknown
     kind = type(_inner(query))
     has_typical = kind.typical is not BaseQuery.typical or kind.guess is not BaseQuery.guess
     result = []
-    for stated, each in zip(bars, zip(*runs, strict=True), strict=True):
+    for bar, each in zip(bars, zip(*runs, strict=True), strict=True):
         likely = each[0].error
-        if likely is not None and abs(likely - stated) <= _SAME * likely:
-            likely = stated
+        if likely is not None and abs(likely - bar) <= _SAME * likely:
+            likely = bar
         errors = [error for error in (likely, *(run.error for run in each[1:])) if error is not None]
         result.append(
             PreviewedError(

@@ -159,6 +159,8 @@ def error_text(error: PreviewedError) -> str:
     >>> error_text(PreviewedError(None, 0.5, 0.5, drowned=1.0, reason="too few records"))
     '- (would drown: too few records)'
     """
+    if error.is_guess and error.likely is None:
+        return "cannot be known"
     if error.would_drown or error.likely is None or error.least is None or error.most is None:
         reason = error.reason.removeprefix("drowned by the noise").removeprefix("drowned: ")
         return f"- (would drown: {reason})" if reason else "- (would drown in the noise)"

@@ -198,3 +198,13 @@ def test_a_narrow_terminal_shows_every_number(folder: Path) -> None:
     done = processes.run(*MINE, folder=folder, environment=environment)
     assert done.returncode == 0, done.stderr
     assert "60.0 %" in done.stdout
+
+
+def test_join_goes_on_where_check_says_so_and_stops_where_it_does_not(folder: Path) -> None:
+    """It goes on to the relay, which is not there."""
+    join = ("join", *MINE[1:], "--key", "north.key", "--relay", "http://127.0.0.1:1", "--deadline", "1s")
+    tpmdp(*MINE, "--key", "north.key", folder=folder)
+    assert "the relay could not be used" in tpmdp(*join, folder=folder, code=3).stderr
+    write_rows(folder, ROWS[:5])
+    line = tpmdp(*MINE, "--key", "north.key", folder=folder, code=2).stderr
+    assert line == tpmdp(*join, folder=folder, code=2).stderr

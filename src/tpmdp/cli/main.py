@@ -17,6 +17,7 @@ import click
 
 from tpmdp._util.progress import note_interrupt, was_interrupted
 from tpmdp._version import __version__
+from tpmdp.cli.check import check
 from tpmdp.cli.completion import answer_shell, completion
 from tpmdp.cli.experiment import experiment
 from tpmdp.cli.flower import flower
@@ -46,7 +47,7 @@ def cli() -> None:
 cli.add_sections(
     {
         "Start a study": (init, invite, accept, keygen, key),
-        "Look before you pay": (query, plan, verify, fingerprint, terms, check_query),
+        "Look before you pay": (check, query, plan, verify, fingerprint, terms, check_query),
         "Take part": (run, join, status, report, relay, ledger),
         "Learn and compare": (flower, experiment),
         "In your shell": (completion,),

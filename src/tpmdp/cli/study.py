@@ -158,13 +158,9 @@ def _print_outcome(study: Study, release: PartyRelease, as_json: bool) -> None:
 def _read_data(study: Study, name: str, path: Path | None) -> Table:
     """The party's columns; a party without records has no file."""
     from tpmdp.data.source import read_table
+    from tpmdp.study.contribution import check_given
 
-    records = study.party(name).records
-    if not records and path is not None:
-        rule = f"is given, but the study says that {name} has no records"
-        raise InputError("data", str(path), rule, "correct records in the study, or leave it out")
-    if records and path is None:
-        raise InputError("data", "(none)", f"is missing for a party with {records} records", "name your file")
+    check_given(study, name, path)
     return {} if path is None else read_table(path, study.columns_of(name))
 
 

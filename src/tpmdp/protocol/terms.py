@@ -249,14 +249,15 @@ class Terms:
             rule = f"breaks the budget of {name} (epsilon {epsilon:g}, delta {delta:g})"
             raise InputError("honest noise in the plan", value, rule, "do not take part; ask for a correct plan")
 
-    def charge(self, party: int) -> tuple[float, float]:
+    def charge(self, party: int, colluders: int | None = None) -> tuple[float, float]:
         """(mu, closeness) of this release for the party, rounded up: what its ledger is charged.
 
         It counts coalitions of at least one receiver, even at threshold 0, where no noise hides the answer from it.
+        With `colluders`, what it would be against so many parties, within the threshold or not.
         """
         if self.spec.sensitivity[party] == 0:
             return 0.0, 0.0
-        honest = self._honest_charged[party]
+        honest = self._honest(colluders)[party] if colluders else self._honest_charged[party]
         if honest is None:
             return 0.0, 0.0
         if honest <= ROUNDING_VARIANCE:

@@ -23,6 +23,7 @@ class Sum(BoundedQuery):
     20.0
     """
 
+    is_linear: ClassVar[bool] = True
     leaves: ClassVar[str] = "the sum of the clipped values, scaled to about 1 per record"
     dimension: ClassVar[int] = 1
 

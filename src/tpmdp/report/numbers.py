@@ -14,6 +14,15 @@ from tpmdp.spec import Spec
 NAME_SHOWN: Final = 24
 
 
+def three_digits(value: float) -> str:
+    """A size, to three significant digits.
+
+    >>> three_digits(10370.2), three_digits(0.58553), three_digits(0.0)
+    ('10,400', '0.586', '0')
+    """
+    return rounded(value, value / 10)
+
+
 def short_name(spec: Spec, party: int, most: int = NAME_SHOWN) -> str:
     """The party's name, shortened for tables and pictures.
 

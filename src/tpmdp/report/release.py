@@ -67,9 +67,11 @@ def answer_table(
         whole = answer.query in counts
         bars = interval(*answer.interval, error, whole=whole)
         mark = "" if not answer.note else f" [{marks.setdefault(answer.note, len(marks) + 1)}]"
-        cells = [rounded(answer.value, error, whole), rounded(error, error) if bars != "none" else ""]
+        shows = bars != "none" and not answer.is_drowned
+        cells = ["-" if answer.is_drowned else rounded(answer.value, error, whole)]
+        cells += [rounded(error, error) if shows else ""]
         if split:
-            cells += _terms(answer) if bars != "none" else ["", ""]
+            cells += _terms(answer) if shows else ["", ""]
         always = answer.always or answer.interval
         cells += [bars, *([interval(*always, error, whole=whole)] if weighted else [])]
         table.add_row(escape(answer.label + mark), *cells)

@@ -14,6 +14,7 @@ from tpmdp.errors import InputError
 from tpmdp.protocol.terms import GUARANTEES
 from tpmdp.queries.catalogue import Kinds, make_query
 from tpmdp.queries.condition import parse_condition
+from tpmdp.queries.guesses import Guesses
 from tpmdp.queries.ranges import Range
 from tpmdp.spec import Party
 from tpmdp.study.identity import check_name, parse_public, public_key_text
@@ -29,7 +30,7 @@ _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _TOP: Final = ("name", "threshold", "receivers", "parties", "queries")
 _TOP_OPTIONAL: Final = (
     *("session", "unit", "guarantee", "deadline", "epsilon", "delta", "where"),
-    *("weighting", "spread", "tolerate", "patience"),
+    *("weighting", "spread", "tolerate", "patience", "typical"),
 )
 STUDY_KEYS: Final = (*_TOP, *_TOP_OPTIONAL)
 WEIGHTINGS: Final = ("equal", "balanced", "own")
@@ -67,6 +68,7 @@ def parse_fields(document: Mapping[str, Any], kinds: Kinds) -> dict[str, Any]:
         "spread": _spread(document.get("spread", 1.0)),
         "tolerate": _tolerate(document, len(parties)),
         "patience": _patience(document),
+        "typical": Guesses.parse(document.get("typical", {})),
     }
 
 

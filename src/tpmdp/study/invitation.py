@@ -56,6 +56,7 @@ def invitation(study: Study, party: str, *, relay: str | None = None) -> str:
         lines += [
             f"Compare:  tpmdp fingerprint {file}",
             f"          should print, for every party: {phrase}",
+            f"Check:    tpmdp check {file} --as {party} --key {party}.key{data}",
             f"Join:     tpmdp join {file} --as {party} --key {party}.key{data}{url}",
         ]
         if study.computation.uses_relay and relay is None:

@@ -45,13 +45,17 @@ _RESEND_S: Final = 30.0
 _OPENING: Final = "opening"  # stored in the ledger before any share of a result leaves
 
 
-def check_in(study: Study, name: str, identity: Ed25519PrivateKey, *, terms: Terms | None = None) -> Terms:
-    """The terms that the party would sign, if it may and has a fitting key; nothing is read, charged or sent."""
+def check_in(study: Study, name: str, identity: Ed25519PrivateKey | None, *, terms: Terms | None = None) -> Terms:
+    """The terms that the party would sign, if it may and has a fitting key; nothing is read, charged or sent.
+
+    Without an identity the key is not checked.
+    """
     study.check_custom()
     offered = study.terms() if terms is None else terms
     study.check_terms(offered)
     offered.check(study.index(name))
-    check_identity(offered, study.index(name), identity)
+    if identity is not None:
+        check_identity(offered, study.index(name), identity)
     return offered
 
 
@@ -269,7 +273,7 @@ class _SharesJoined(_Joined):
         terms, account = self.terms, self.account
         if _OPENING in account.stored():
             return self._opened_before()
-        addresses = [_address_of(party) for party in self.study.parties]
+        addresses = addresses_of(self.study)
         bind = None if self.listen is None else parse_address("listen", self.listen)
         job = self._job()
         releases: list[PartyRelease] = []
@@ -340,6 +344,11 @@ class _SharesJoined(_Joined):
         release = self.account.settle(release)
         note = "cut off before a receiver confirmed the result; this party has nothing more to do"
         return replace(release, note=note)
+
+
+def addresses_of(study: Study) -> list[tuple[str, int]]:
+    """Where the parties of a non-additive query wait for each other; refuses a study that does not say."""
+    return [_address_of(party) for party in study.parties]
 
 
 def _address_of(party: Party) -> tuple[str, int]:

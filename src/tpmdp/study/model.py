@@ -22,6 +22,7 @@ from tpmdp._version import __version__
 from tpmdp.data.source import find_source, read_table
 from tpmdp.data.table import ColumnKind, Table
 from tpmdp.errors import InputError, NoNoiseWarning, shown
+from tpmdp.ledger import Ledger
 from tpmdp.planning.grid_plan import GridPlan, plan_on_grid
 from tpmdp.planning.plan import needs
 from tpmdp.planning.weights import Kind as WeightKind
@@ -32,10 +33,12 @@ from tpmdp.queries.base import BaseQuery, Unit
 from tpmdp.queries.catalogue import KINDS, Kinds
 from tpmdp.queries.computation import Computation, computation_of
 from tpmdp.queries.condition import add_column
+from tpmdp.queries.guesses import NO_GUESSES, Guesses
 from tpmdp.spec import Party, Spec
 from tpmdp.study.builder import StudyBuilder, begin_study
 from tpmdp.study.display import study_html
 from tpmdp.study.file import SESSION_MAX, exact_settings, parse_fields, to_toml
+from tpmdp.study.party_check import PartyCheck
 from tpmdp.study.sweep import Sweep, SweepPoint, settings_of
 
 _SIZE_MAX: Final = 16 << 20
@@ -43,7 +46,7 @@ _SIZE_MAX: Final = 16 << 20
 
 @dataclass(frozen=True)
 class Study:
-    """A validated study. Equal studies give equal terms; the deadline is not part of them, so it can be extended."""
+    """A validated study. Equal studies give equal terms, whatever their deadlines and guesses: these may be changed."""
 
     name: str
     session: int
@@ -58,6 +61,7 @@ class Study:
     spread: float = 1.0  # how much parties' averages vary, as a share of the most they could; for weights only
     tolerate: int = 0  # how many parties may drop out
     patience: float = 60.0  # seconds that the lead receiver waits for parties before it goes on without them
+    typical: Guesses = NO_GUESSES  # public guesses about the data, for previews only
 
     def __repr__(self) -> str:
         return f"Study({self.label}: {self._summary}; {plural(len(self.queries), 'query', 'queries')})"
@@ -92,7 +96,7 @@ class Study:
         array([1., 1.])
         """
         study = cls(**parse_fields(document, kinds))
-        study.check()
+        study.check_settings()
         return study
 
     @classmethod
@@ -136,7 +140,7 @@ class Study:
         given |= {"weighting": weighting, "spread": spread, "tolerate": tolerate, "patience": patience}
         return begin_study(cls.parse, kinds, given | further)
 
-    def check(self) -> None:
+    def check_settings(self) -> None:
         """Refuse combinations of keys that do not fit each other."""
         if not self.records:
             raise InputError("records", 0, "must not be 0 for all parties", "say how many records each party has")
@@ -216,6 +220,7 @@ class Study:
             **({} if self.weighting == "equal" else {"weighting": self.weighting}),
             **({} if self.spread == 1.0 else {"spread": self.spread}),
             **({"tolerate": self.tolerate, "patience": f"{math.ceil(self.patience)}s"} if self.tolerate else {}),
+            **({"typical": self.typical.settings()} if self.typical.settings() else {}),
         }
         parties = [{field.name: getattr(party, field.name) for field in fields(party)} for party in self.parties]
         return to_toml(top, parties, [query.settings() for query in self.queries])
@@ -453,6 +458,15 @@ class Study:
             for column, kind in query.columns_of(name).items():
                 add_column(columns, column, kind)
         return columns
+
+    def check(self, party: str, data: StrPath | Table | None, ledger: Ledger | None = None) -> PartyCheck:
+        """Everything that a party can know before it takes part: data, cost, expected errors, coalitions.
+
+        `data` is a file or columns. Nothing is charged, sent or written; see `tpmdp check`.
+        """
+        logic = import_module("tpmdp.study.check")  # which needs this module
+        result: PartyCheck = logic.check_party(self, party, data, ledger=ledger)
+        return result
 
     def read_tables(self, folder: StrPath) -> dict[str, Table]:
         """The columns the study needs of every party, from NAME.csv, NAME.parquet or NAME.toml in one folder."""

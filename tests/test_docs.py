@@ -46,9 +46,8 @@ def test_python_blocks_run_in_order(page: Path) -> None:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("page", [ROOT / "README.md", DOCS / "explanation" / "results.md"], ids=name_of)
-def test_console_blocks_show_what_the_tool_prints(page: Path) -> None:
-    (block,) = blocks(page, "console")
+def test_console_blocks_show_what_the_tool_prints() -> None:
+    (block,) = blocks(DOCS / "explanation" / "results.md", "console")
     command, _, expected = block.partition("\n")
     words = command.removeprefix("$ tpmdp ").split()
     environment = {**os.environ, "NO_COLOR": "1"}
@@ -165,8 +164,7 @@ def test_every_function_named_in_the_table_of_statements_exists() -> None:
             assert part in modules or known, name
 
 
-@pytest.mark.parametrize("shown", [ROOT / "README.md", DOCS / "explanation" / "results.md"], ids=name_of)
-def test_pages_count_the_claims_of_the_reproduction(shown: Path) -> None:
+def test_the_results_count_the_claims_of_the_reproduction() -> None:
     page = (REFERENCE / "reproduction.md").read_text()
     assert "A quick run" not in page
     verdicts = re.findall(r"\| \*\*(holds|does not hold|depends|not measured)\*\*( \(note \d+\))? \|", page)
@@ -175,7 +173,9 @@ def test_pages_count_the_claims_of_the_reproduction(shown: Path) -> None:
     ours = page.count("| a question of ours |")
     told = re.findall(r"Of (\d+) sentences of the paper (\d+) hold, (\d+) do not hold, (\d+) depend", page)[0]
     assert sum(map(int, told[1:])) == int(told[0]) == len(verdicts) - ours
-    assert f"of {told[0]} sentences, {told[1]} hold, {told[2]} do not, {told[3]} depend" in text_of(shown)
+    assert f"of {told[0]} sentences, {told[1]} hold, {told[2]} do not, {told[3]} depend" in text_of(
+        DOCS / "explanation" / "results.md"
+    )
 
 
 def test_whatever_does_not_hold_has_its_reason() -> None:

@@ -75,23 +75,27 @@ def init(
     if not yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise InputError("--yes", "(not given)", "is needed where there is no terminal to ask", "add it to the flags")
     ask = _Asker(yes)
-    title = ask("Name of the study", name, folder.resolve().name or "study", str)
-    names = ask("Names of the parties, with commas", parties, "north, south, west", _names(check_name))
+    title = ask("Name of the study", name, folder.resolve().name or "study", parse=str)
+    names = ask("Names of the parties, with commas", parties, "north, south, west", parse=_names(check_name))
     count = len(names)
     budgets = ask(
-        "Privacy budget epsilon (one for all, or one per party)", epsilon, "1", _each("epsilon", count, _positive)
+        "Privacy budget epsilon (one for all, or one per party)", epsilon, "1", parse=_each("epsilon", count, _positive)
     )
-    sizes = ask("Records of a party (one for all, or one per party)", records, "500", _each("records", count, _whole))
+    sizes = ask(
+        "Records of a party (one for all, or one per party)", records, "500", parse=_each("records", count, _whole)
+    )
     most = None if threshold is None else str(threshold)
-    collude = ask("How many parties may collude", most, str(max(1, count // 2)), _whole("threshold"))
-    learn = ask("Who learns the answer (names, or all)", receivers, "all", _split)
+    collude = ask("How many parties may collude", most, str(max(1, count // 2)), parse=_whole("threshold"))
+    learn = ask("Who learns the answer (names, or all)", receivers, "all", parse=_split)
     queries = _queries(counts, means, histograms) or ask(
         "Ask for (count COLUMN AT_LEAST, mean COLUMN LOW HIGH, histogram COLUMN EDGES; several with ;)",
         None,
         "count age 65; mean age 0 100",
-        _parse_queries,
+        parse=_parse_queries,
     )
-    wants = sample if sample is not None else ask("Make up records for the trial (yes or no)", None, "yes", _truth)
+    wants = (
+        sample if sample is not None else ask("Make up records for the trial (yes or no)", None, "yes", parse=_truth)
+    )
     draft = Draft(title, names, budgets, records=sizes, threshold=collude, receivers=learn, queries=queries)
     write_study(folder, draft, wants)
     click.echo(f"wrote {folder / STUDY_FILE} and {folder / 'trial'}. Next:")
@@ -110,7 +114,7 @@ class _Asker:
     def __init__(self, silent: bool) -> None:
         self._silent = silent
 
-    def __call__(self, text: str, given: str | None, default: str, parse: Callable[[str], T]) -> T:
+    def __call__(self, text: str, given: str | None, default: str, *, parse: Callable[[str], T]) -> T:
         if given is not None:
             return parse(given)
         if self._silent:

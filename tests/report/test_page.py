@@ -21,12 +21,12 @@ from tpmdp.errors import FileError
 from tpmdp.queries.answer import Answer
 from tpmdp.queries.catalogue import EXAMPLES, KINDS
 from tpmdp.report.answer_file import check_answer_file, write_answer_file
+from tpmdp.report.noise_sweep import noise_sweep
 from tpmdp.report.page import page, read_page
 from tpmdp.report.plot_release import draw_answers
 from tpmdp.report.promise import promises_of
 from tpmdp.report.questions import question_text
 from tpmdp.report.svg import nice_ticks
-from tpmdp.report.sweep import sweep
 from tpmdp.study.expectation import expect
 from tpmdp.study.record import SessionRecord
 
@@ -301,7 +301,7 @@ def test_the_sweep_agrees_with_plans(done: Finished) -> None:
     from tpmdp.planning.plan import plan
 
     spec = done.study.spec()
-    result = sweep(spec)
+    result = noise_sweep(spec)
     here = plan(spec).standard_deviation
     for threshold, noise in zip(result.thresholds, result.by_threshold, strict=True):
         if threshold:

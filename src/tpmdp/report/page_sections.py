@@ -9,11 +9,11 @@ from typing import Final
 from tpmdp.engines.contract import lacks_noise
 from tpmdp.ledger import Entry, promise, rounded_up, square_up
 from tpmdp.report.markup import Html, joined, name, names, table, tag
+from tpmdp.report.noise_sweep import NoiseSweep, noise_sweep
 from tpmdp.report.numbers import number, plural
 from tpmdp.report.promise import PartyPromise, percent_up
 from tpmdp.report.style import BLUE, GREY
 from tpmdp.report.svg import Chart, Line, lines
-from tpmdp.report.sweep import Sweep, sweep
 from tpmdp.study.fingerprint import phrase_of
 from tpmdp.study.identity import public_key_text
 from tpmdp.study.record import SessionRecord
@@ -152,7 +152,7 @@ def _entry_row(entry: Entry) -> list[object]:
 
 def sweep_section(record: SessionRecord) -> Html:
     """The noise for other thresholds and budgets."""
-    result = sweep(record.study.spec(), record.study.tolerate)
+    result = noise_sweep(record.study.spec(), record.study.tolerate)
     unit = "noise, against this study" if result.is_relative else "noise in the sum that is released"
     headings = ["may collude", *(f"budgets x {number(factor)}" for factor in result.columns)]
     rows = []
@@ -180,11 +180,11 @@ def sweep_section(record: SessionRecord) -> Html:
     )
 
 
-def _times(value: float, result: Sweep) -> str:
+def _times(value: float, result: NoiseSweep) -> str:
     return f"{value:.3g}{' x' if result.is_relative else ''}" if value else "0"
 
 
-def _sweep_pictures(result: Sweep, unit: str) -> Iterator[Html]:
+def _sweep_pictures(result: NoiseSweep, unit: str) -> Iterator[Html]:
     curve = list(zip(map(float, result.thresholds), result.by_threshold, strict=True))
     step = max(1, math.ceil(len(result.thresholds) / 9))
     ticks = [(float(each), str(each)) for each in result.thresholds[::step]]

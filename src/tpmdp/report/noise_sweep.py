@@ -21,7 +21,7 @@ _ROWS_MAX: Final = 9
 
 
 @dataclass(frozen=True)
-class Sweep:
+class NoiseSweep:
     """Noise of the answers (standard deviation) against that of the study, which is 1.
 
     Where the study adds no noise, in units of the sum that is released. `thresholds` are parties that may collude, not
@@ -40,10 +40,10 @@ class Sweep:
     cells: tuple[tuple[float, ...], ...]
 
 
-def sweep(spec: Spec, tolerate: int = 0) -> Sweep:
+def noise_sweep(spec: Spec, tolerate: int = 0) -> NoiseSweep:
     """Plan for other thresholds and for budgets that are all larger or smaller by a factor.
 
-    >>> result = sweep(Spec(epsilon=[1.0, 1.0, 1.0, 2.0], delta=1e-6, threshold=2))
+    >>> result = noise_sweep(Spec(epsilon=[1.0, 1.0, 1.0, 2.0], delta=1e-6, threshold=2))
     >>> [round(noise, 2) for noise in result.by_threshold], result.rows
     ([0.0, 0.82, 1.0, 1.28], (0, 1, 2, 3))
     """
@@ -68,7 +68,7 @@ def sweep(spec: Spec, tolerate: int = 0) -> Sweep:
     factors = tuple(factor for factor in _CURVE if factor in by_budget)
     columns = tuple(factor for factor in FACTORS if factor in by_budget)
     by_column = [noise(by_budget[factor], rows) for factor in columns]
-    return Sweep(
+    return NoiseSweep(
         own > 0,
         here,
         thresholds,

@@ -23,6 +23,7 @@ from tpmdp.queries.catalogue import EXAMPLES, KINDS
 from tpmdp.report.answer_file import check_answer_file, write_answer_file
 from tpmdp.report.noise_sweep import noise_sweep
 from tpmdp.report.page import page, read_page
+from tpmdp.report.panels import interval_text
 from tpmdp.report.plot_release import draw_answers
 from tpmdp.report.promise import promises_of
 from tpmdp.report.questions import question_text
@@ -116,11 +117,11 @@ def test_a_report_has_everything_a_data_protection_officer_asks_for(done: Finish
 def test_the_answer_is_in_it_only_when_asked_and_then_says_who_may_see_it(done: Finished) -> None:
     shown = record(done, "north", with_answer=True)
     assert shown.answers is not None
-    value = f"{shown.answers[0].value:.4g}"[:3]
+    value = interval_text(shown.answers[0], whole=True).partition(" ")[0]
     words = Reader(visible(page(shown))).text
     assert "This file holds the answer." in words
     assert re.search(r"Only\s+north\s+and\s+lab\s+may see it", words)
-    assert value in words
+    assert re.search(rf"\b{value}\b", words)
     hidden = page(record(done, "north"))
     assert "holds the answer" not in hidden
     assert repr(shown.answers[0].value)[:8] not in hidden
@@ -143,7 +144,7 @@ def test_right_to_left_names_do_not_reorder_numbers() -> None:
     name = EVIL[4]
     answers = (Answer("old", 7.0, 1.0, part=name),)
     text = page(replace(SessionRecord.of(study()), answers=answers))
-    assert f">\u2068{name}\u2069: 7.0 (5.0 to 9.0)<" in text
+    assert f">\u2068{name}\u2069: 7 (5 to 9)<" in text
 
 
 def test_nothing_is_fetched_or_executed(done: Finished) -> None:

@@ -24,7 +24,7 @@ from tpmdp.queries.base import BaseQuery
 from tpmdp.queries.catalogue import KINDS, Kinds
 from tpmdp.queries.subset import SubsetQuery
 from tpmdp.report.markup import Html, joined, name, names, table, tag
-from tpmdp.report.numbers import number, plural
+from tpmdp.report.numbers import interval, number, plural
 from tpmdp.report.page_sections import (
     ROWS_MAX,
     charges_section,
@@ -38,6 +38,7 @@ from tpmdp.report.page_style import STYLE
 from tpmdp.report.panels import interval_text, panels
 from tpmdp.report.promise import promises_of
 from tpmdp.report.questions import question_text
+from tpmdp.report.release import count_queries
 from tpmdp.report.svg import bars, intervals
 from tpmdp.study.expectation import expect
 from tpmdp.study.record import SessionRecord
@@ -204,7 +205,8 @@ def _answer(record: SessionRecord) -> Html:
     answers = record.answers or ()
     weighted = any(answer.always is not None for answer in answers)
     headings = ["query", "answer", "95 % interval", *(["whatever the data"] if weighted else []), ""]
-    rows = [_answer_row(answer, weighted) for answer in answers[:_ANSWERS_MAX]]
+    whole = count_queries(record.study)
+    rows = [_answer_row(answer, weighted, answer.query in whole) for answer in answers[:_ANSWERS_MAX]]
     pictures = []
     for panel in panels(record.study, answers):
         drawn = bars(panel) if panel.upright else intervals(panel)
@@ -226,14 +228,13 @@ def _answer(record: SessionRecord) -> Html:
     )
 
 
-def _answer_row(answer: Answer, weighted: bool) -> list[object]:
-    text = interval_text(answer)
-    value, _, interval = text.partition(" (")
-    cells: list[object] = [name(answer.label), value, interval.rstrip(")")]
+def _answer_row(answer: Answer, weighted: bool, whole: bool) -> list[object]:
+    text = interval_text(answer, whole)
+    value, _, rest = text.partition(" (")
+    cells: list[object] = [name(answer.label), value, rest.rstrip(")")]
     if weighted:
-        low, high = answer.always or answer.interval
-        is_known = math.isfinite(high - low)
-        cells.append(f"{number(low)} to {number(high)}" if is_known else "no interval")
+        always = interval(*(answer.always or answer.interval), answer.standard_error, whole=whole)
+        cells.append("no interval" if always == "none" else always)
     return [*cells, answer.note]
 
 

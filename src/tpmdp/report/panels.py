@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tpmdp.queries.answer import Answer
-from tpmdp.report.numbers import rounded
+from tpmdp.queries.base import BaseQuery
+from tpmdp.report.numbers import interval, rounded
 
 if TYPE_CHECKING:
     from tpmdp.study.model import Study
@@ -67,27 +68,32 @@ def panels(study: Study, answers: Sequence[Answer]) -> list[Panel]:
     >>> study = Study.parse({"name": "demo", "delta": 1e-6, "threshold": 1, "receivers": ["bank"],
     ...                      "parties": parties, "queries": [query]})
     >>> [(panel.title, panel.axis, panel.rows[0].text) for panel in panels(study, [Answer("old", 7.2, 1.0)])]
-    [('old', 'records', '7.2 (5.2 to 9.2)')]
+    [('old', 'records', '7 (5 to 10)')]
     """
     return [
-        _panel(query.settings(), [answer for answer in answers if answer.query == query.name])
+        _panel(query.settings(), [answer for answer in answers if answer.query == query.name], whole_numbers(query))
         for query in study.queries
         if any(answer.query == query.name for answer in answers)
     ]
 
 
-def interval_text(answer: Answer) -> str:
-    """An answer with its 95 % interval.
+def whole_numbers(query: BaseQuery) -> bool:
+    """Whether the answers are numbers of records, and shown as whole numbers."""
+    return query.counts and not query.code
+
+
+def interval_text(answer: Answer, whole: bool = False) -> str:
+    """An answer with its 95 % interval, which is rounded outwards.
 
     >>> interval_text(Answer("old", 7.25, 1.0)), interval_text(Answer("old", 7.25, math.inf))
-    ('7.2 (5.3 to 9.2)', '7.25 (no interval)')
+    ('7.2 (5.2 to 9.3)', '7.25 (no interval)')
     """
     (low, high), error = answer.interval, answer.standard_error
     if not math.isfinite(answer.value):
         return "-"
     if not math.isfinite(high - low):
-        return f"{rounded(answer.value, error)} (no interval)"
-    return f"{rounded(answer.value, error)} ({rounded(low, error)} to {rounded(high, error)})"
+        return f"{rounded(answer.value, error, whole)} (no interval)"
+    return f"{rounded(answer.value, error, whole)} ({interval(low, high, error, whole=whole)})"
 
 
 def axis_text(settings: Mapping[str, Any]) -> str:
@@ -102,12 +108,12 @@ def axis_text(settings: Mapping[str, Any]) -> str:
     return _AXES.get(settings["kind"], "answer").format(column=settings.get("column", "the column"))
 
 
-def _panel(settings: Mapping[str, Any], answers: Sequence[Answer]) -> Panel:
+def _panel(settings: Mapping[str, Any], answers: Sequence[Answer], whole: bool) -> Panel:
     kind, name = str(settings["kind"]), str(settings["name"])
     notes = tuple(dict.fromkeys(answer.note for answer in answers if answer.note))
     if kind.endswith("regression"):
         return _coefficients(settings, answers, notes)
-    rows = tuple(_row(answer) for answer in answers)
+    rows = tuple(replace(_row(answer), text=interval_text(answer, whole)) for answer in answers)
     upright = kind == "histogram" and len(rows) > 1 and "by" not in settings
     across = str(settings.get("column", ""))
     return Panel(name, axis_text(settings), rows, upright=upright, across=across, notes=notes)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from tpmdp.ledger import left_text, rounded_up
 from tpmdp.report.numbers import interval, number, rounded
+from tpmdp.report.panels import whole_numbers
 from tpmdp.report.tables import add_numbers, new_table
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def uncounted_text(contribution: Contribution) -> list[str]:
 
 def count_queries(study: Study) -> frozenset[str]:
     """The queries whose answers are numbers of records, and shown as whole numbers."""
-    return frozenset(query.name for query in study.queries if query.counts and not query.code)
+    return frozenset(query.name for query in study.queries if whole_numbers(query))
 
 
 def answer_table(

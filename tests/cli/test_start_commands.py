@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_commands import ENVIRONMENT, refused, tpmdp
-from tests.patience import HANG_S
+from tests.patience import HANG_S, wait_until
 from tpmdp._util.interpreter import python_command
 from tpmdp.study.identity import read_key
 from tpmdp.study.model import Study
@@ -131,11 +131,10 @@ class Terminal:
         os.write(self._ours, text.encode() + b"\n")
 
     def interrupt(self) -> None:
-        """Ctrl-C until it ends: an interpreter that is about to read, but does not yet, notes the first one only."""
-        while self.process.poll() is None:
-            os.kill(self.process.pid, signal.SIGINT)
-            with suppress(subprocess.TimeoutExpired):
-                self.process.wait(0.5)
+        """Ctrl-C while it waits for an answer: an interpreter that is about to read would not notice it."""
+        stat = Path(f"/proc/{self.process.pid}/stat")
+        wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "S")
+        os.kill(self.process.pid, signal.SIGINT)
 
     def end(self) -> int:
         with suppress(OSError):

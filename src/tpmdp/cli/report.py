@@ -49,7 +49,7 @@ def report(
     terms_file: Path | None,
     queries_file: Path | None,
 ) -> None:
-    """Write a report on a SESSION for people who must answer for it, such as data-protection officers.
+    """Write a report on a SESSION for the people who must answer for it.
 
     SESSION is a study file, with your ledger once the session has run; the .json that tpmdp join --out wrote; or the
     state folder of tpmdp run. The report is one file that needs no network: what is asked, who receives it, what is

@@ -67,10 +67,12 @@ test-all:  ## the further suites: longer ones, and those that need more than one
 		else echo "test-all: $$suite did not run, because install-$$suite failed"; fi; \
 	done; if [ -n "$$failed" ]; then echo "test-all: failed:$$failed"; exit 1; fi
 
-install-long install-simulation: $(VENV)/.test
+install-long: $(VENV)/.test
 
 suite-long:
 	$(PYTEST) -m long
+
+install-simulation: $(VENV)/.test
 
 suite-simulation:
 	$(BIN)/python -m tests.simulation --schedules 1000 --seed 1000 & other=$$!; \

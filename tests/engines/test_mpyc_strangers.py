@@ -172,7 +172,7 @@ def test_a_name_that_is_none_is_a_failed_dial_and_not_silence() -> None:
     async def meet() -> None:
         meeting = Meeting()
         meeting.addresses[2] = ("a..b", 7000)
-        with pytest.raises(TpmdpError, match=r"waiting for party 2, party 3: whoever came for party 3 did not"):
+        with pytest.raises(TpmdpError, match=r"waiting for party 2, party 3: a program that came for party 3 did not"):
             await meeting.connect(0, 3.0)
         await meeting.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 from typing import Any, cast
 
@@ -80,6 +81,8 @@ def test_a_client_that_returns_rubbish_takes_no_place_of_others() -> None:
     for number in range(100):
         rubbish = [(owner, bytes([number, other]) * 34) for other in range(60)]
         board.take(hostile, {"witnessed": pack_heads(rubbish)})
+        board.take(b"n" * 32, {"witnessed": pack_heads([(os.urandom(32), NOTE) for _ in range(60)])})
+    assert sum(map(len, board._returned.values())) == 120  # and it fills no memory
     board.take(honest, {"witnessed": pack_heads([(owner, NOTE)])})
     returned = cast(bytes, board.fields_for(owner, [])["notes"])
     assert len(returned) == (1 + NOTES_MAX) * 68
@@ -96,3 +99,19 @@ def test_a_client_returns_notes_of_the_parties_in_the_terms_only(tmp_path: Path)
     fields = [reply.content.config_records["tpmdp"] for number, _, reply in world.grid.made if number == 1]
     returned = {key for each in fields for key, _ in unpack_heads(cast(bytes, each.get("witnessed", b"")))}
     assert returned == {world.settings(number).public_key for number in (0, 2)}
+
+
+def test_a_note_goes_once_to_sixteen_clients() -> None:
+    board, keys = NoteBoard(), [bytes([number]) * 32 for number in range(100)]
+    for key in keys:
+        board.take(key, {"note": key[:1] * 68})
+
+    def sent() -> list[bytes]:
+        fields = [board.fields_for(key, keys) for key in keys]
+        return [owner for each in fields for owner, _ in unpack_heads(cast(bytes, each["heads"]))]
+
+    first = sent()
+    assert all(first.count(key) == 16 for key in keys)
+    assert sent() == []
+    board.take(keys[50], {"note": NOTE})
+    assert sent() == [keys[50]] * 16

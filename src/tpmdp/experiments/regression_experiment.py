@@ -21,7 +21,7 @@ from tpmdp.mechanisms.registry import MECHANISMS
 PARTIES, QUICK_PARTIES = 50_000, 5_000
 FOLDS: Final = 5
 MEAN: Final = "mean"
-"""Beside the mechanisms: whoever predicts the mean of the target for all. A larger error is of no use."""
+"""Beside the mechanisms: a guess of the mean of the target for all. A larger error is of no use."""
 RUNS, QUICK_RUNS = 20, 2
 _BLOCK: Final = 5
 SYNTHETIC: Final = 1 << 18

@@ -3,8 +3,9 @@
 A client sends a note of its ledger when it enrols and when it has trained. When it is offered terms, it sends those
 that it keeps of the parties in them, and of no others: whom it meets elsewhere is nobody's business. The server hands
 each client its own notes back, before it is charged, and those of the others to keep. Only its owner can read a note,
-and ignores what is none of its own. Clients take turns with what they return: one that returns rubbish takes nobody
-else's place. A server that holds notes back keeps a restored ledger unnoticed.
+and ignores what is none of its own. Each note goes once, to a few clients: the next ones in the order of enrolment.
+Clients take turns with what they return: one that returns rubbish takes nobody else's place. A server that holds notes
+back keeps a restored ledger unnoticed.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from tpmdp.protocol.terms import PUBLIC_KEY_BYTES
 
 _HEADS_MAX: Final = 64  # notes of other clients in one message
 _RETURNED_MAX: Final = 16  # notes that a client gets back
+_WITNESSES: Final = 16  # clients that get a client's note to keep
 _HEAD_BYTES: Final = PUBLIC_KEY_BYTES + NOTE_BYTES
 
 Heads = Collection[tuple[bytes, bytes]]  # public keys of clients, each with a note
@@ -67,7 +69,8 @@ class NoteBoard:
 
     def __init__(self) -> None:
         self._newest: dict[bytes, bytes] = {}
-        self._returned: dict[bytes, dict[bytes, list[bytes]]] = {}  # by owner and by the client that returned them
+        self._sent: dict[bytes, dict[bytes, bytes]] = {}  # by client, the notes of others that it was sent last
+        self._returned: dict[bytes, list[tuple[bytes, bytes]]] = {}  # what each client returned last
 
     def take(self, public_key: bytes, fields: Mapping[str, Value]) -> None:
         """Take in what a client sent; a damaged field counts as none."""
@@ -78,14 +81,28 @@ class NoteBoard:
             return
         if note:
             self._newest[public_key] = note
-        for key in {key for key, _ in heads}:
-            returned = [note for other, note in heads if other == key]
-            self._returned.setdefault(key, {})[public_key] = returned[:NOTES_MAX]
+        if heads:
+            self._returned[public_key] = heads
 
     def fields_for(self, public_key: bytes, clients: Iterable[bytes]) -> dict[str, Value]:
         """What a client is sent among these clients: its own notes, and those of the others."""
-        others = [(key, self._newest[key]) for key in clients if key != public_key and key in self._newest]
-        witnesses = list(self._returned.get(public_key, {}).values())
+        sent = self._sent.get(public_key, {})
+        newest = {key: self._newest[key] for key in _next_ones(public_key, clients) if key in self._newest}
+        heads = [(key, note) for key, note in newest.items() if sent.get(key) != note]
+        self._sent[public_key] = newest
+        lists = self._returned.values()
+        witnesses = [[note for key, note in each if key == public_key][:NOTES_MAX] for each in lists]
         random.shuffle(witnesses)  # if there are too many for one message, others come with the next
         notes = dict.fromkeys(note for turn in zip_longest(*witnesses) for note in turn if note is not None)
-        return {"notes": b"".join(list(notes)[:_RETURNED_MAX]), "heads": pack_heads(others)}
+        return {"notes": b"".join(list(notes)[:_RETURNED_MAX]), "heads": pack_heads(heads)}
+
+
+def _next_ones(public_key: bytes, clients: Iterable[bytes]) -> list[bytes]:
+    """The clients whose notes this one keeps.
+
+    >>> _next_ones(b"c", [b"a", b"b", b"c"])
+    [b'a', b'b']
+    """
+    ring = list(clients)
+    place = ring.index(public_key) + 1 if public_key in ring else 0
+    return [key for key in (ring[place:] + ring[:place])[:_WITNESSES] if key != public_key]

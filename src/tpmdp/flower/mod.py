@@ -8,6 +8,7 @@ errors of the app stay here. Messages of other kinds are refused: no server can 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from logging import INFO, WARNING
 from pathlib import Path
 from typing import Final
@@ -79,6 +80,11 @@ def private_mod(settings: Callable[[Context], ClientSettings] | None = None, eva
     return mod
 
 
+@lru_cache(maxsize=8)  # clients of one simulation share their terms
+def _keys_in(terms: str) -> frozenset[bytes]:
+    return frozenset(Terms.parse(terms).roster)
+
+
 class _NoSettingsError(InputError):
     """The node was started without settings."""
 
@@ -124,7 +130,7 @@ class _Client:
                 node = self._message.metadata.dst_node_id
                 answer = introduce(settings, fields, node, ready=settings.is_ready(ledger))
                 return {**answer, "note": notes.own()}
-            known = self._known_keys()
+            known = self._known_keys() if fields.get("heads") else set()
             arrived: dict[bytes, list[bytes]] = {}
             for data in unpack(bytes_of(fields, "inbox") or b"-"):
                 arrived.setdefault(session_of(data), []).append(data)
@@ -149,13 +155,14 @@ class _Client:
                 except TpmdpError as error:
                     reply["refused"] = _logged(error)[:1000]
             reply["outbox"] = pack(out)
-            keep_heads(notes, fields, known | self._known_keys())  # of sessions that ended just now or were offered
+            if fields.get("heads"):
+                keep_heads(notes, fields, known | self._known_keys())  # of sessions that ended just now or were offered
             return {**reply, "ready": settings.is_ready(ledger), "note": notes.own()} if train else reply
 
     def _known_keys(self) -> set[bytes]:
         """The keys of the parties in the sessions that this client remembers."""
         texts = [self._memory.read("terms", session).decode() for session in self._memory.sessions()]
-        return {key for text in texts for key in Terms.parse(text).roster} - {self._settings.public_key}
+        return {key for text in texts for key in _keys_in(text)} - {self._settings.public_key}
 
     def _offered(self, terms: Terms, ledger: Ledger) -> list[bytes]:
         """Check the terms of a round to come against the settings and answer with a signed key. It costs nothing yet.

@@ -15,7 +15,8 @@ at the limit's delta, the epsilon of `promise`: epsilon_of(sqrt(sum mu_k^2), del
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Final, Literal
 
@@ -378,10 +379,11 @@ class Ledger(Account):
 
     # Notes of other parties' ledgers ----------------------------------------------------------------------------------
 
-    def witnessed(self, public_key: bytes) -> bytes:
-        """What this party keeps of another party's notes; empty if nothing."""
-        rows = self._read("SELECT value FROM private WHERE session = ? AND name = ?", (_WITNESSED, public_key.hex()))
-        return bytes(rows[0][0]) if rows else b""
+    def witnessed(self, public_keys: Iterable[bytes]) -> dict[bytes, bytes]:
+        """The notes of other parties that this party keeps, by public key; nothing for those of whom it has none."""
+        names = json.dumps([public_key.hex() for public_key in public_keys])
+        query = "SELECT name, value FROM private WHERE session = ? AND name IN (SELECT value FROM json_each(?))"
+        return {bytes.fromhex(name): bytes(value) for name, value in self._read(query, (_WITNESSED, names))}
 
     def keep_witnessed(self, notes: Mapping[bytes, bytes]) -> None:
         """Keep notes of other parties, by public key, in place of those before."""

@@ -48,19 +48,21 @@ class LedgerNotes:
 
     def keep_all(self, notes: Iterable[tuple[bytes, bytes]]) -> None:
         """Keep a note each of several parties, by public key."""
+        newest = dict(notes)
+        before = self._ledger.witnessed(newest)
         stored: dict[bytes, bytes] = {}
-        for public_key, note in notes:
-            each = [note, *(old for old in self.of_other(public_key) if old != note)]
+        for public_key, note in newest.items():
+            each = [note, *(old for old in _each(before.get(public_key, b"")) if old != note)]
             stored[public_key] = b"".join(each[:NOTES_MAX])
         self._ledger.keep_witnessed(stored)
 
     def of_others(self, public_keys: Iterable[bytes]) -> list[tuple[bytes, bytes]]:
         """Every note that is kept of these parties, with its public key."""
-        return [(public_key, note) for public_key in public_keys for note in self.of_other(public_key)]
+        stored = self._ledger.witnessed(public_keys)
+        return [(public_key, note) for public_key, notes in stored.items() for note in _each(notes)]
 
     def of_other(self, public_key: bytes) -> Sequence[bytes]:
-        stored = self._ledger.witnessed(public_key)
-        return [stored[at : at + NOTE_BYTES] for at in range(0, len(stored), NOTE_BYTES)]
+        return [note for _, note in self.of_others([public_key])]
 
     def check(self, note: bytes) -> None:
         try:
@@ -74,3 +76,7 @@ class LedgerNotes:
                 f"lacks entry {number}, of which other parties have a note: it was restored from an old copy",
                 "restore the newest copy; if there is none, make a new key that the other parties accept",
             )
+
+
+def _each(notes: bytes) -> list[bytes]:
+    return [notes[at : at + NOTE_BYTES] for at in range(0, len(notes), NOTE_BYTES)]

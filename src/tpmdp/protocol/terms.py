@@ -1,6 +1,6 @@
 """What all parties of a session sign: the parties, the query, every budget and the whole plan.
 
-Before a party signs, it checks the plan against its own budget, whoever computed it: in exact arithmetic, without
+Before a party signs, it checks the plan against its own budget, wherever it comes from: in exact arithmetic, without
 planner or calibration. Theory, "What a party checks before it signs".
 """
 
@@ -195,7 +195,7 @@ class Terms:
 
     @classmethod
     def parse(cls, text: str) -> Terms:
-        """The terms of a canonical text, whoever wrote it; only the exact text of `canonical` is accepted.
+        """The terms of a canonical text from anywhere; only the exact text of `canonical` is accepted.
 
         >>> from tpmdp.planning.grid_plan import plan_on_grid
         >>> plan = plan_on_grid(Spec(epsilon=[1.0, 2.0], delta=1e-6, threshold=1), bound=1.0)

@@ -424,7 +424,7 @@ class Study:
         return session_id(hash_label(self.label), self.roster)
 
     def check_terms(self, terms: Terms) -> None:
-        """Refuse terms that are not about this study, whoever made them; only grid and noise are left to the plan."""
+        """Refuse terms that are not about this study, from any source; only grid and noise are left to the plan."""
         ours = {
             "label": self.label,
             "budgets or sensitivities": self.spec(),

@@ -180,7 +180,7 @@ class Network:
             return compare_text(differ)
         who = ", ".join(self.name(peer) for peer in self.missing)
         refusals = [
-            f"whoever came for {self.name(peer)} {self._refusals[peer]}"
+            f"a program that came for {self.name(peer)} {self._refusals[peer]}"
             for peer in self.missing
             if peer in self._refusals
         ]

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from tpmdp.study.identity import read_key
     from tpmdp.study.join import join
     from tpmdp.study.model import Study
+    from tpmdp.study.party_check import PartyCheck
     from tpmdp.study.release import PartyRelease, Release
     from tpmdp.study.run import run
     from tpmdp.study.status import PartyStatus, StudyStatus, study_status
@@ -75,6 +76,7 @@ _HOME = {
     "queries.base": ("Query",),
     "queries.custom": ("load_queries",),
     "report.plot": ("Picture", "plot"),
+    "study.party_check": ("PartyCheck",),
     "study.release": ("PartyRelease", "Release"),
     "study.run": ("run",),
     "study.status": ("PartyStatus", "StudyStatus", "study_status"),
@@ -98,6 +100,7 @@ __all__ = [
     "NoNoiseWarning",
     "OverspendError",
     "Party",
+    "PartyCheck",
     "PartyRelease",
     "PartyStatus",
     "Picture",

@@ -71,6 +71,25 @@ def test_every_bad_value_is_counted_and_the_rest_is_still_told() -> None:
     assert check.coalitions
 
 
+@pytest.mark.parametrize("library", ["pandas", "polars", "arrow", "lists"])
+def test_tables_of_other_libraries_are_checked_like_files(library: str) -> None:
+    x, region = [1.0, None, 30.0, None], ["n", None, "s", "n"]
+    columns: dict[str, list[Any]] = {"x": x, "region": region, "unused": [object()] * 4 if library == "pandas" else x}
+    module = {"pandas": "pandas", "polars": "polars", "arrow": "pyarrow", "lists": "builtins"}[library]
+    make = {"pandas": "DataFrame", "polars": "DataFrame", "arrow": "table", "lists": "dict"}[library]
+    frame = getattr(pytest.importorskip(module), make)(columns)
+    study = study_of({**MEAN, "where": "region = 'n'"}, {**MEAN, "name": "other", "column": "y"})
+    check = study.check("a", frame)
+    assert [(fault.column, fault.kind, fault.count, fault.places) for fault in check.faults] == [
+        ("x", "missing", 2, ("row 2", "row 4")),
+        ("region", "missing", 1, ("row 2",)),
+    ]
+    assert check.bad_rows == 2
+    assert any("no column y" in text for text in texts(check))
+    good = getattr(pytest.importorskip(module), make)({"x": [1.0, 2.0, 30.0, -1.0]})
+    assert study_of().check("a", good).is_ready
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [

@@ -16,6 +16,7 @@ import numpy as np
 
 from tpmdp._util.files import StrPath
 from tpmdp.data.columns import Wanted, bad_number, column_builders, missing_value, wrong_type
+from tpmdp.data.faults import Faults
 from tpmdp.data.source import read_table
 from tpmdp.data.table import Column, ColumnKind, Table, Text
 from tpmdp.errors import FileError, InputError, MissingDependencyError
@@ -44,10 +45,11 @@ class ArrowStream(Protocol):
 Records = Table | Mapping[str, Any] | Frame | ArrowStream | StrPath
 
 
-def as_table(records: Records, wanted: Wanted, owner: str) -> Table:
+def as_table(records: Records, wanted: Wanted, owner: str, faults: Faults | None = None) -> Table:
     """The wanted columns of a party's records. An error names party, row and column, never a value.
 
-    Columns by name are handed on, but for columns of pandas, Polars or Arrow among them.
+    Columns by name are handed on, but for columns of pandas, Polars or Arrow among them. With `faults`, bad entries of
+    such columns are counted, as when a file is read.
 
     >>> import pandas
     >>> as_table(pandas.DataFrame({"age": [70, 41]}), {"age": "number"}, "bank")
@@ -64,7 +66,9 @@ def as_table(records: Records, wanted: Wanted, owner: str) -> Table:
     result: dict[str, Column] = {}
     for name, column in columns.items():
         try:
-            result[name] = column if name not in wanted else _column(owner, name, wanted[name], column=column)
+            if name in wanted:
+                column = _column(owner, name, wanted[name], column=column, faults=faults)
+            result[name] = column
         except FileError as error:
             raise InputError(f"data of {owner}", type(records).__name__, error.problem, error.remedy) from None
     return result
@@ -108,15 +112,18 @@ def _check_header(records: Any, header: Sequence[Any], wanted: Wanted, *, owner:
             raise InputError(f"data of {owner}", name, "is the name of two columns", "rename one")
 
 
-def _column(owner: str, name: str, kind: ColumnKind, *, column: Any) -> Any:
+def _column(owner: str, name: str, kind: ColumnKind, *, column: Any, faults: Faults | None) -> Any:
     """A column of a library as numbers or text; arrays and lists are checked where they are used."""
     label = Path(f"data of {owner}")  # in place of a file, for the rules that files have too
     if isinstance(column, Text):
         return column
     if isinstance(column, np.ndarray | list | tuple):
-        return _list(label, name, kind, column=column)
+        return _list(label, name, kind, column=column, faults=faults)
     missing = _missing(column)
     if missing is not None and missing.any():
+        if faults is not None:
+            filled = [None if gap else entry for gap, entry in zip(missing, _entries(column) or (), strict=True)]
+            return _built(label, name, kind, entries=filled, faults=faults)
         problem = missing_value if kind == "text" else bad_number
         raise problem(label, f"row {int(np.argmax(missing)) + 1}", name)
     values = np.asarray(column) if kind == "number" else None
@@ -124,23 +131,27 @@ def _column(owner: str, name: str, kind: ColumnKind, *, column: Any) -> Any:
         return values.astype(np.float64)
     if values is not None and values.dtype.kind != "O":
         raise wrong_type(label, name, "text" if values.dtype.kind in _TEXT_KINDS else str(values.dtype), kind=kind)
-    entries = next((getattr(column, method)() for method in _LISTS if hasattr(column, method)), None)
+    entries = _entries(column)
     if entries is None:
         raise InputError(f"column {name} of {owner}", type(column).__name__, "is not a column", "give an array or list")
-    return _built(label, name, kind, entries=entries)
+    return _built(label, name, kind, entries=entries, faults=faults)
 
 
-def _list(label: Path, name: str, kind: ColumnKind, *, column: Any) -> Any:
+def _entries(column: Any) -> list[Any] | None:
+    return next((getattr(column, method)() for method in _LISTS if hasattr(column, method)), None)
+
+
+def _list(label: Path, name: str, kind: ColumnKind, *, column: Any, faults: Faults | None) -> Any:
     """An array or list is checked where it is used; with missing entries or decimals, by the rules of files."""
     if isinstance(column, np.ndarray) and column.dtype.kind != "O":
         return column
     if not any(entry is None or isinstance(entry, Decimal) for entry in column):
         return column
-    return _built(label, name, kind, entries=list(column))
+    return _built(label, name, kind, entries=list(column), faults=faults)
 
 
-def _built(label: Path, name: str, kind: ColumnKind, *, entries: Sequence[object]) -> Column:
-    builder = column_builders(label, {name: kind})[name]
+def _built(label: Path, name: str, kind: ColumnKind, *, entries: Sequence[object], faults: Faults | None) -> Column:
+    builder = column_builders(label, {name: kind}, faults)[name]
     builder.extend(entries)
     return builder.finish()
 

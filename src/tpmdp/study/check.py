@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tpmdp.data.faults import Fault, Faults, bad_values
+from tpmdp.data.frame import Records, as_table
 from tpmdp.data.source import survey_table
 from tpmdp.data.table import Column, Table
 from tpmdp.errors import DeadlineError, FileError, InputError, TpmdpError
@@ -29,7 +31,6 @@ from tpmdp.study.party_check import Clipped, Coalition, ColumnCheck, LedgerState
 from tpmdp.study.peers import check_peers
 from tpmdp.study.session import SessionAccount, charge_of, check_holder, check_noise, check_room, key_of
 
-Data = str | Path | Table
 _SHOWN: Final = 3  # places named in a line
 T = TypeVar("T")
 
@@ -37,7 +38,7 @@ T = TypeVar("T")
 def check_party(
     study: Study,
     name: str,
-    data: Data | None,
+    data: Records | None,
     *,
     ledger: Ledger | Callable[[], Ledger | None] | None = None,
     identity: Ed25519PrivateKey | Callable[[], Ed25519PrivateKey] | None = None,
@@ -46,8 +47,8 @@ def check_party(
 ) -> PartyCheck:
     """Everything that can be known before the party joins; nothing is charged, sent or written.
 
-    `data` is a file or columns, as for `join`. Without a ledger, the cost is that to a new one. A function in place of
-    a ledger or an identity is called to get it, and an error of it is one of the problems.
+    `data` is a file, a table or columns, as for `join`. Without a ledger, the cost is that to a new one. A function in
+    place of a ledger or an identity is called to get it, and an error of it is one of the problems.
 
     >>> parties = [{"name": "bank", "epsilon": 1, "records": 3}, {"name": "lab", "epsilon": 2, "records": 5}]
     >>> query = {"name": "stay", "kind": "mean", "column": "days", "low": 0, "high": 10}
@@ -148,7 +149,7 @@ class _Records:
     is_clean: bool = False
 
 
-def _survey(study: Study, name: str, data: Data | None, problems: _Problems) -> _Records:
+def _survey(study: Study, name: str, data: Records | None, problems: _Problems) -> _Records:
     stated = study.party(name).records
     problems_before = len(problems.met)
     problems.attempt(lambda: check_given(study, name, data))
@@ -195,10 +196,10 @@ def _survey(study: Study, name: str, data: Data | None, problems: _Problems) -> 
 
 
 def _read(
-    study: Study, name: str, data: Data
+    study: Study, name: str, data: Records
 ) -> tuple[dict[str, Column], Faults, Mapping[str, FileError | _LostColumnError]]:
     wanted = study.columns_of(name)
-    if not isinstance(data, str | Path):
+    if not isinstance(data, str | os.PathLike):
         return _take(name, data, study)
     table, faults, lost = survey_table(Path(data), wanted)
     return table, faults, lost
@@ -212,24 +213,28 @@ class _LostColumnError(InputError):
         self.problem = error.rule
 
 
-def _take(name: str, table: Table, study: Study) -> tuple[dict[str, Column], Faults, dict[str, _LostColumnError]]:
-    """As `survey_table`, for columns in memory."""
+def _take(name: str, data: Records, study: Study) -> tuple[dict[str, Column], Faults, dict[str, _LostColumnError]]:
+    """As `survey_table`, for a table in memory."""
     faults, lost = Faults(), {}
     columns: dict[str, Column] = {}
     for column, kind in study.columns_of(name).items():
         try:
-            columns[column] = check_column(name, column, kind, table=table, records=None, faults=faults)
+            table = as_table(data, {column: kind}, name, faults)
+            if any(fault.column == column for fault in faults.report()):  # its bad entries are counted
+                columns[column] = table[column]
+            else:
+                columns[column] = check_column(name, column, kind, table=table, records=None, faults=faults)
         except InputError as error:
             lost[column] = _LostColumnError(error)
     return columns, faults, lost
 
 
-def _bad_rows_error(name: str, data: Data, bad: int, *, count: int, faults: tuple[Fault, ...]) -> TpmdpError:
+def _bad_rows_error(name: str, data: Records, bad: int, *, count: int, faults: tuple[Fault, ...]) -> TpmdpError:
     first = faults[0]
     where = f"column {first.column}, " if first.column else ""
     text = f"{where}{', '.join(first.places[:_SHOWN])}{', ...' if first.count > _SHOWN else ''}"
     remedy = "correct these records, or remove them and lower `records` in the study"
-    if isinstance(data, str | Path):
+    if isinstance(data, str | os.PathLike):
         return FileError(data, f"has bad values in {bad} of {count} records ({text})", remedy)
     return InputError(f"data of {name}", f"{bad} of {count} records", f"have bad values ({text})", remedy)
 

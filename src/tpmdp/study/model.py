@@ -19,6 +19,7 @@ from tpmdp._util.canonical import canonical_json
 from tpmdp._util.files import StrPath, as_path, replacing
 from tpmdp._util.numbers import plural
 from tpmdp._version import __version__
+from tpmdp.data.frame import Records
 from tpmdp.data.source import find_source, read_table
 from tpmdp.data.table import ColumnKind, Table
 from tpmdp.errors import InputError, NoNoiseWarning, shown
@@ -459,10 +460,10 @@ class Study:
                 add_column(columns, column, kind)
         return columns
 
-    def check(self, party: str, data: StrPath | Table | None, ledger: Ledger | None = None) -> PartyCheck:
+    def check(self, party: str, data: Records | None, ledger: Ledger | None = None) -> PartyCheck:
         """Everything that a party can know before it takes part: data, cost, expected errors, coalitions.
 
-        `data` is a file or columns. Nothing is charged, sent or written; see `tpmdp check`.
+        `data` is a file, a table or columns. Nothing is charged, sent or written; see `tpmdp check`.
         """
         logic = import_module("tpmdp.study.check")  # which needs this module
         result: PartyCheck = logic.check_party(self, party, data, ledger=ledger)

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import html
 import json
-import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -19,12 +18,12 @@ from tpmdp._version import __version__
 from tpmdp.engines.contract import lacks_noise
 from tpmdp.errors import FileError
 from tpmdp.ledger import rounded_up
-from tpmdp.queries.answer import Z_95, Answer
+from tpmdp.queries.answer import Answer
 from tpmdp.queries.base import BaseQuery
 from tpmdp.queries.catalogue import KINDS, Kinds
 from tpmdp.queries.subset import SubsetQuery
 from tpmdp.report.markup import Html, joined, name, names, table, tag
-from tpmdp.report.numbers import interval, number, plural
+from tpmdp.report.numbers import interval, plural
 from tpmdp.report.page_sections import (
     ROWS_MAX,
     charges_section,
@@ -37,10 +36,11 @@ from tpmdp.report.page_sections import (
 from tpmdp.report.page_style import STYLE
 from tpmdp.report.panels import interval_text, panels
 from tpmdp.report.promise import promises_of
+from tpmdp.report.queries import assumed_text, error_text
 from tpmdp.report.questions import question_text
 from tpmdp.report.release import count_queries
 from tpmdp.report.svg import bars, intervals
-from tpmdp.study.expectation import expect
+from tpmdp.study.expectation import ExpectedQuery, expect
 from tpmdp.study.record import SessionRecord
 
 SIZE_MAX: Final = 64 << 20
@@ -239,30 +239,26 @@ def _answer_row(answer: Answer, weighted: bool, whole: bool) -> list[object]:
 
 
 def _expected(record: SessionRecord) -> Html:
-    rows = [row for each in expect(record.study).queries for row in _expected_rows(each.answers)]
+    expected = expect(record.study).queries
+    rows = [row for each in expected for row in _expected_rows(each)]
+    assumed = assumed_text(record.study, expected)
     hint = "The answer is not in this file. A receiver can make a report that has it: tpmdp report --with-answer."
     return tag(
         "section",
         tag("h2", "How exact the answer is"),
         *([tag("p", hint)] if record.status == "settled" else []),
         table(["answer", "95 % of the time within"], rows[:_ANSWERS_MAX], numbers={1}),
-        tag("p", "Expected error of the noise, if values spread evenly over their bounds.", class_="note"),
+        *([tag("p", assumed, class_="note")] if assumed else []),
     )
 
 
-def _expected_rows(answers: Sequence[Answer]) -> list[list[object]]:
+def _expected_rows(expected: ExpectedQuery) -> list[list[object]]:
     """A row for each answer of a query; one row if they are many and alike."""
-    texts = {_within(answer) for answer in answers}
-    if len(answers) > 3 and len(texts) == 1:
-        return [[joined([name(answers[0].query), f": each of {len(answers)}"]), texts.pop()]]
-    return [[name(answer.label), _within(answer)] for answer in answers[:ROWS_MAX]]
-
-
-def _within(answer: Answer) -> str:
-    if answer.note:
-        return answer.note
-    error = answer.standard_error
-    return f"+- {number(Z_95 * error)}" if error and math.isfinite(error) else "depends on the data"
+    texts = [error_text(error) for error in expected.errors]
+    if len(texts) > 3 and len(set(texts)) == 1:
+        return [[joined([name(expected.query.name), f": each of {len(texts)}"]), texts[0]]]
+    pairs = zip(expected.answers, texts, strict=True)
+    return [[name(answer.label), text] for answer, text in list(pairs)[:ROWS_MAX]]
 
 
 def _record(record: SessionRecord) -> Html:

@@ -147,7 +147,7 @@ def expected_table(study: Study, shown: Sequence[ExpectedQuery]) -> Table:
             table.add_row(escape(answer.label), escape(error_text(error)), *cells)
         if len(pairs) > _ANSWERS_MAX:
             table.add_row(escape(f"{each.query.name}: {len(pairs) - _ANSWERS_MAX} more"), "")
-    table.caption = escape(_assumed_text(study, shown)) or None
+    table.caption = escape(assumed_text(study, shown)) or None
     return table
 
 
@@ -180,7 +180,7 @@ def error_text(error: PreviewedError) -> str:
     return f"about +- {likely} ({least} to {most}), depends on the data{drown}"
 
 
-def _assumed_text(study: Study, shown: Sequence[ExpectedQuery]) -> str:
+def assumed_text(study: Study, shown: Sequence[ExpectedQuery]) -> str:
     """What the errors assume, where they depend on the data."""
     simulated = [each for each in shown if any(error.is_simulated for error in each.errors)]
     if not simulated:

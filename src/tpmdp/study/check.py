@@ -219,7 +219,7 @@ def _take(name: str, data: Records, study: Study) -> tuple[dict[str, Column], Fa
     columns: dict[str, Column] = {}
     for column, kind in study.columns_of(name).items():
         try:
-            table = as_table(data, {column: kind}, name, faults)
+            table = as_table(data, {column: kind}, name, faults=faults)
             if any(fault.column == column for fault in faults.report()):  # its bad entries are counted
                 columns[column] = table[column]
             else:

@@ -96,7 +96,7 @@ def test_the_status_tells_who_has_come_and_changes_nothing(tmp_path: Path) -> No
         assert status()["summary"] == "2 of 3 have joined; waiting for lab"
         table = tpmdp(*status_words(consortium), folder=tmp_path).stdout
         rows = [line.split() for line in table.splitlines()]
-        assert ["north", "yes", "yes", "adds", "up", "-"] in rows
+        assert ["north", "yes", "yes", "(lead)", "-"] in rows
         assert ["lab", "-", "-", "-", "-"] in rows
         assert not consortium.ledger_file("lab").exists()
         lab = consortium.join("lab")

@@ -11,12 +11,16 @@ import subprocess
 import tomllib
 from contextlib import suppress
 from pathlib import Path
+from typing import cast
 
+import numpy as np
 import pytest
 
 from tests.cli.test_commands import ENVIRONMENT, refused, tpmdp
 from tests.patience import HANG_S, wait_until
 from tpmdp._util.interpreter import python_command
+from tpmdp.data.source import read_table
+from tpmdp.data.table import Text
 from tpmdp.study.identity import read_key
 from tpmdp.study.model import Study
 
@@ -78,6 +82,11 @@ def test_without_made_up_records_it_says_where_to_put_real_ones(tmp_path: Path) 
         (["--receivers", "east"], "receivers"),
         (["--count", "age", "x"], "AT_LEAST of age = x is not a number"),
         (["--mean", "age", "9", "1"], "bounds of mean age"),
+        (["--mean", "age", "0"], "HIGH of age = --yes is not a number"),
+        (["--regression", "stay 0 60"], "--regression = stay 0 60 must name a column, the word on, and other columns"),
+        (["--regression", "stay 0 60 on age 0"], "must name a column, the word on, and other columns"),
+        (["--regression", "stay 0 60 on age 0 x"], "HIGH of age = x is not a number"),
+        (["--delta", "2"], "delta of north = 2.0 must lie in (0, 1)"),
         (["--name", "a\nb"], "printable characters"),
     ],
 )
@@ -85,6 +94,35 @@ def test_mistakes_get_one_line_and_leave_nothing(tmp_path: Path, words: list[str
     given = [*PARTIES, *words] if "--parties" not in words else words
     assert message in refused("init", "flu", *given, "--yes", folder=tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_changed_study_gets_a_new_trial(tmp_path: Path) -> None:
+    file = start(tmp_path, "--records", "40", "--regression", "stay 0 60 on age 0 110, smoker 0 1")
+    tpmdp("run", "flu/study.toml", folder=tmp_path)
+    more = """
+[[queries]]
+name = "cost of the old"
+kind = "mean"
+column = "cost"
+low = 0
+high = 1000
+where = "region in ('north', 'o''hare') and not ward = 7"
+"""
+    file.write_text(file.read_text() + more)
+    assert "has no column" in refused("run", "flu/study.toml", folder=tmp_path)
+    assert "tpmdp run flu/study.toml" in tpmdp("init", "flu", "--again", folder=tmp_path).stdout
+    answers = tpmdp("run", "flu/study.toml", folder=tmp_path).stdout
+    assert "cost of the old" in answers
+    assert "stay by age, smoker" in answers
+    assert sorted(path.name for path in (tmp_path / "flu").iterdir()) == ["study.toml", "trial"]
+    table = read_table(tmp_path / "flu/trial/north/north.csv", {"region": "text", "smoker": "number", "cost": "number"})
+    assert {"north", "o'hare", "other"} >= set(cast(Text, table["region"]).values)
+    assert set(np.asarray(table["smoker"])) == {0.0, 1.0}
+    assert "--again = flu takes the study as it is" in refused(
+        "init", "flu", "--again", "--epsilon", "2", folder=tmp_path
+    )
+    assert "study.toml does not exist" in refused("init", "elsewhere", "--again", folder=tmp_path)
+    assert not (tmp_path / "elsewhere").exists()
 
 
 def test_a_folder_that_has_a_study_or_cannot_be_written_is_left_alone(tmp_path: Path) -> None:

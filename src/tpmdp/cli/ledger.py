@@ -180,12 +180,14 @@ def _summary(opened: Ledger, spent: Spent, last: Entry) -> dict[str, Any]:
 
 def _balance(spent: Spent) -> str:
     from tpmdp.ledger import left_text, rounded_up
+    from tpmdp.report.numbers import plural
 
     left = left_text(spent.left, spent.limit_epsilon)
     left = left if left == "none" else f"epsilon {left}"
+    held = f"; room set aside for {plural(spent.held, 'session')}" if spent.held else ""
     return (
-        f"spent epsilon {rounded_up(spent.epsilon)}, limit epsilon {spent.limit_epsilon:g} at delta "
-        f"{spent.limit_delta:g}; left for one more release: {left}"
+        f"spent epsilon {rounded_up(spent.epsilon)}, limit epsilon {spent.limit_epsilon:.12g} at delta "
+        f"{spent.limit_delta:g}{held}; left for one more release: {left}"
     )
 
 
@@ -218,7 +220,7 @@ def _show(opened: Ledger, spent: Spent, newest: list[Entry], *, others: Mapping[
     for entry, own, total in zip(newest, alone, running, strict=True):
         remark = entry.outcome
         if entry.kind in ("open", "limit"):
-            remark = f"limit epsilon {entry.limit_epsilon:g}, delta {entry.limit_delta:g}"
+            remark = f"limit {entry.limit_epsilon:.6g} at {entry.limit_delta:g}"
         mu, cost = (number(entry.mu), rounded_up(own)) if entry.is_charge or entry.kind == "hold" else ("", "")
         text = escape(shown(entry.study, _TEXT_SHOWN)) if entry.study else ""
         when = entry.time.removesuffix("+00:00").replace("T", " ")

@@ -25,7 +25,13 @@ _INIT_FLAGS: Final = {
     "threshold": "--threshold",
     "receivers": "--receivers",
     "records": "--records",
+    "delta": "--delta",
+    "regression": "--regression",
 }
+_SHAPES_TEXT: Final = (
+    "count COLUMN AT_LEAST, mean COLUMN LOW HIGH, histogram COLUMN EDGES, or "
+    "regression COLUMN LOW HIGH on COLUMN LOW HIGH"
+)
 _LINE: Final = re.compile(r'\s*"?([^"=\s]+)"?\s*=\s*"?([^"\s]+)"?\s*')
 T = TypeVar("T")
 
@@ -45,6 +51,16 @@ T = TypeVar("T")
 @click.option(
     "--histogram", "histograms", nargs=2, multiple=True, metavar="COLUMN EDGES", help="Ask how values are distributed."
 )
+@click.option(
+    "--regression",
+    "regressions",
+    multiple=True,
+    metavar="TEXT",
+    help="Ask how a column depends on others, such as 'stay 0 60 on age 0 110, sex 0 1', each with its bounds.",
+)
+@click.option("--delta", type=float, default=1e-6, show_default=True, help="The chance that a promise may fail.")
+@click.option("--again", is_flag=True, help="Make the trial anew, for the study.toml that FOLDER has.")
+@queries_option
 @click.option("--sample/--no-sample", default=None, help="Make up records for the trial. Default: yes.")
 @click.option("--yes", is_flag=True, help="Ask nothing: take the flags, and defaults for the rest.")
 @as_flags(_INIT_FLAGS)
@@ -59,19 +75,36 @@ def init(
     counts: tuple[tuple[str, str], ...],
     means: tuple[tuple[str, str, str], ...],
     histograms: tuple[tuple[str, str], ...],
+    regressions: tuple[str, ...],
+    delta: float,
+    again: bool,
+    queries_file: Path | None,
     sample: bool | None,
     yes: bool,
 ) -> None:
     """Start a study in a FOLDER: a commented study.toml, and a trial that runs.
 
     Asks for what no flag gives. The folder `trial` has a folder for every party with a key, a ledger and, if you want,
-    made-up records. Real parties make their own keys: see tpmdp invite.
+    made-up records. After you have changed the study, --again makes a new trial for it. Real parties make their own
+    keys: see tpmdp invite.
 
     Example: tpmdp init flu --parties north,south,west --count age 65 --yes
     """
+    from tpmdp.queries.custom import load_queries
     from tpmdp.study.identity import check_name
-    from tpmdp.study.template import STUDY_FILE, Draft, write_study
+    from tpmdp.study.template import STUDY_FILE, Draft, renew_trial, write_study
 
+    asked = _queries(counts, means, histograms, regressions=regressions)
+    if again:
+        if any(value not in (None, []) for value in (name, parties, epsilon, records, threshold, receivers, asked)):
+            remedy = "change study.toml, and leave out the other flags"
+            raise InputError("--again", str(folder), "takes the study as it is", remedy)
+        renew_trial(folder, sample is not False, load_queries(queries_file))
+        click.echo(f"wrote {folder / 'trial'} anew, for {folder / STUDY_FILE}. Next:")
+        click.echo(f"  tpmdp run {folder / STUDY_FILE}")
+        return
+    if queries_file is not None:
+        raise InputError("--queries", str(queries_file), "is for --again", "add the queries to the study file later")
     if not yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise InputError("--yes", "(not given)", "is needed where there is no terminal to ask", "add it to the flags")
     ask = _Asker(yes)
@@ -87,8 +120,8 @@ def init(
     most = None if threshold is None else str(threshold)
     collude = ask("How many parties may collude", most, str(max(1, count // 2)), parse=_whole("threshold"))
     learn = ask("Who learns the answer (names, or all)", receivers, "all", parse=_split)
-    queries = _queries(counts, means, histograms) or ask(
-        "Ask for (count COLUMN AT_LEAST, mean COLUMN LOW HIGH, histogram COLUMN EDGES; several with ;)",
+    queries = asked or ask(
+        f"Ask for ({_SHAPES_TEXT}; several with ;)",
         None,
         "count age 65; mean age 0 100",
         parse=_parse_queries,
@@ -96,7 +129,9 @@ def init(
     wants = (
         sample if sample is not None else ask("Make up records for the trial (yes or no)", None, "yes", parse=_truth)
     )
-    draft = Draft(title, names, budgets, records=sizes, threshold=collude, receivers=learn, queries=queries)
+    draft = Draft(
+        title, names, budgets, records=sizes, threshold=collude, receivers=learn, queries=queries, delta=delta
+    )
     write_study(folder, draft, wants)
     click.echo(f"wrote {folder / STUDY_FILE} and {folder / 'trial'}. Next:")
     if wants:
@@ -105,6 +140,7 @@ def init(
         click.echo(
             f"  put each party's records at {folder / 'trial'}/NAME/NAME.csv, then tpmdp run {folder / STUDY_FILE}"
         )
+    click.echo(f"  tpmdp init {folder} --again  (a new trial, after you have changed the study)")
     click.echo(f"  tpmdp invite {folder / STUDY_FILE} --out {folder / 'invitations'}")
 
 
@@ -197,7 +233,10 @@ def _truth(text: str) -> bool:
 
 
 def _queries(
-    counts: Sequence[Sequence[str]], means: Sequence[Sequence[str]], histograms: Sequence[Sequence[str]]
+    counts: Sequence[Sequence[str]],
+    means: Sequence[Sequence[str]],
+    histograms: Sequence[Sequence[str]],
+    regressions: Sequence[str],
 ) -> list[dict[str, Any]]:
     queries: list[dict[str, Any]] = []
     for column, least in counts:
@@ -209,18 +248,32 @@ def _queries(
     for column, edges in histograms:
         values = [_number(f"EDGES of {column}")(edge) for edge in _split(edges)]
         queries.append({"name": f"histogram of {column}", "kind": "histogram", "column": column, "edges": values})
-    return queries
+    return queries + [_regression(text) for text in regressions]
+
+
+def _regression(text: str) -> dict[str, Any]:
+    """The query of a text such as stay 0 60 on age 0 110, sex 0 1."""
+    target, word, inputs = text.partition(" on ")
+    parts = [part.split() for part in (target, *inputs.split(","))]
+    if not word or any(len(part) != 3 for part in parts):
+        rule = "must name a column, the word on, and other columns, each with its bounds"
+        raise InputError("regression", text, rule, "write such as stay 0 60 on age 0 110, sex 0 1")
+    bounds = {name: [_number(f"LOW of {name}")(low), _number(f"HIGH of {name}")(high)] for name, low, high in parts}
+    names = [name for name, _, _ in parts]
+    title = f"{names[0]} by {', '.join(names[1:])}"
+    return {"name": title, "kind": "linear_regression", "target": names[0], "bounds": bounds}
 
 
 def _parse_queries(text: str) -> list[dict[str, Any]]:
     shapes = {"count": 2, "mean": 3, "histogram": 2}
     words = [part.split() for part in text.split(";") if part.strip()]
     for each in words:
-        if each[0] not in shapes or len(each) != 1 + shapes[each[0]]:
-            rule = "must be count COLUMN AT_LEAST, mean COLUMN LOW HIGH or histogram COLUMN EDGES"
-            raise InputError("query", " ".join(each), rule, "add other queries to the study file later")
+        if each[0] != "regression" and (each[0] not in shapes or len(each) != 1 + shapes[each[0]]):
+            remedy = "add other queries to the study file later"
+            raise InputError("query", " ".join(each), f"must be {_SHAPES_TEXT}", remedy)
     chosen = {kind: [each[1:] for each in words if each[0] == kind] for kind in shapes}
-    queries = _queries(chosen["count"], chosen["mean"], chosen["histogram"])
+    regressions = [" ".join(each[1:]) for each in words if each[0] == "regression"]
+    queries = _queries(chosen["count"], chosen["mean"], chosen["histogram"], regressions=regressions)
     if not queries:
         raise InputError("query", text, "is missing", "write such as count age 65")
     return queries

@@ -96,6 +96,8 @@ def join(
     check_outcome_files(out, plot, name in study.receivers)
     identity = read_key(key_file)
     relay = None if url is None else check_url(url, plain_http)
+    if relay is None and study.computation.uses_relay:
+        raise InputError("relay", "(none)", "is missing for a study of sums", "give the address of the relay")
     path = ledger_file if ledger_file is not None else key_file.with_suffix(".ledger")
     given = read_terms(terms_file) if terms_file is not None else None
     offered = check_in(study, name, identity, terms=given)

@@ -61,6 +61,9 @@ def _missing(path: Path, name: str, header: Sequence[str]) -> FileError:
         problem = f"has no column {shown(name)}, and its first line looks like a record"
         return FileError(path, problem, "begin with a line of column names")
     problem = f"has no column {shown(name)} (it has {shown(', '.join(header), _NAMED_SHOWN)})"
+    alike = [entry for entry in header if entry.strip().lower() == name.strip().lower()]
+    if alike:
+        return ColumnError(path, name, problem, remedy=f"rename {shown(repr(alike[0]))} to {shown(name)}")
     remedy = "separate with commas" if len(header) == 1 and ";" in header[0] else "add it"
     return ColumnError(path, name, problem, remedy=remedy)
 

@@ -57,8 +57,8 @@ def as_table(records: Records, wanted: Wanted, owner: str, faults: Faults | None
     >>> as_table(pandas.DataFrame({"age": [70, None]}), {"age": "number"}, "bank")
     Traceback (most recent call last):
         ...
-    tpmdp.errors.InputError: data of bank = DataFrame row 2 has no finite number in column age: correct the record,
-    or remove it and lower `records` in the study
+    tpmdp.errors.InputError: data of bank = DataFrame row 2 has no finite number in column age (the first row is
+    row 1): correct the record, or remove it and lower `records` in the study
     """
     if isinstance(records, str | os.PathLike):
         return read_table(records, wanted)
@@ -70,7 +70,8 @@ def as_table(records: Records, wanted: Wanted, owner: str, faults: Faults | None
                 column = _column(owner, name, wanted[name], column=column, faults=faults)
             result[name] = column
         except FileError as error:
-            raise InputError(f"data of {owner}", type(records).__name__, error.problem, error.remedy) from None
+            first = " (the first row is row 1)" if error.problem.startswith("row ") else ""
+            raise InputError(f"data of {owner}", type(records).__name__, error.problem + first, error.remedy) from None
     return result
 
 

@@ -18,7 +18,7 @@ from tpmdp.queries.ranges import Range
 
 INTERCEPT: Final = "intercept"
 R_SQUARED: Final = "R squared"
-_NO_FIT: Final = "drowned: the noise made the form nearly singular or indefinite"
+_NO_FIT: Final = "drowned: large noise for so few records"
 _DROWNED: Final = 4.0  # standard errors: a smaller variance is lost in the noise
 
 

@@ -123,7 +123,7 @@ def _print_cost(check: PartyCheck, console: Console) -> None:
     console.print(escape(text))
     if check.after is not None:
         after = check.after
-        limit = f"{number(after.limit_epsilon)} at delta {number(after.limit_delta)}"
+        limit = f"{after.limit_epsilon:.12g} at delta {number(after.limit_delta)}"
         left = left_text(after.left, epsilon)
         console.print(escape(f"Ledger: {rounded_up(after.epsilon)} spent afterwards, limit {limit}; left: {left}."))
 

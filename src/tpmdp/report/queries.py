@@ -195,8 +195,8 @@ def assumed_text(study: Study, shown: Sequence[ExpectedQuery]) -> str:
         assumed.append("what the study has in [typical]")
     if set(ranges) - guessed:
         assumed.append(
-            "values about the middle of their bounds, with a standard deviation of a sixth of the range "
-            "(or spread evenly; or with a third of that deviation, far from the middle)"
+            "values about the middle of their bounds, with a standard deviation of a sixth of the range, or of 0.4 for "
+            "bounds 0 and 1 (or spread evenly; or with a third of that deviation, far from the middle)"
         )
     several = any(len(each.query.ranges_of("")) > 1 for each in simulated) or len(set(ranges)) > 1
     if several and guesses.correlation is None:
@@ -208,12 +208,15 @@ def assumed_text(study: Study, shown: Sequence[ExpectedQuery]) -> str:
         assumed.append("groups of equal size (or a quarter of that)")
     text = f"Assumed: {'; '.join(assumed)}." if assumed else ""
     errors = [error for each in simulated for error in each.errors]
-    if any(not error.is_known and not error.is_guess for error in errors):
-        text += " In brackets: for other plausible data. With guesses in [typical] of the study it can be told better."
+    if any("depends on the data" in error_text(error) for error in errors):
+        text += " In brackets: for other plausible data."
+        text += "" if guesses.settings() else " With guesses in [typical] of the study it can be told better."
     if any(error.is_guess for error in errors):
         text += " Cannot be known: a custom query without `typical` sums, or too large to simulate."
     if any(error.may_drown for error in errors):
         text += " May drown: more than 1 run in 40 would give no answer, or no interval."
+    if any(error.may_drown or error.would_drown or error.weak >= 0.5 for error in errors):
+        text += " Against large noise: larger budgets, narrower bounds, fewer queries, or `weight` for this query."
     return text.strip()
 
 

@@ -27,7 +27,11 @@ def print_status(status: StudyStatus, console: Console) -> None:
     if others:
         remedy = "compare tpmdp fingerprint and the study files; nothing is charged meanwhile"
         console.print(Text(f"Another study or plan: {names_text(others)}. To do: {remedy}."))
-    console.print("As the relay says, which nobody need trust. Asking has changed nothing.")
+    console.print(Text(f"(lead): {status.lead} adds up what the others submit."))
+    console.print(
+        "The table is what was sent so far, as the relay says, which nobody need trust. It cannot tell who waits. "
+        "Asking has changed nothing."
+    )
 
 
 def _table(status: StudyStatus, width: int) -> Table:
@@ -47,7 +51,7 @@ def _table(status: StudyStatus, width: int) -> Table:
 
 def _cells(party: PartyStatus, is_lead: bool) -> list[str]:
     agreed = "other" if party.other_plan else _word(party.agreed)
-    submitted = "adds up" if is_lead else _word(party.submitted)
+    submitted = "(lead)" if is_lead else _word(party.submitted)
     answer = ("has it" if is_lead else "sent") if party.answered else "-"
     return [agreed, _word(party.key), submitted, answer]
 

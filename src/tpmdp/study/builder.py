@@ -118,16 +118,16 @@ class StudyBuilder(Generic[StudyType]):
         """How many records have a value in a range, or fulfil a condition."""
         return self.query("count", column=column, at_least=at_least, below=below, **options)
 
-    def sum(self, column: str, *, low: float, high: float, **options: Unpack[QueryOptions]) -> StudyBuilder[StudyType]:
+    def sum(self, column: str, low: float, high: float, **options: Unpack[QueryOptions]) -> StudyBuilder[StudyType]:
         """The sum of a column, each value clipped to [low, high]."""
         return self.query("sum", column=column, low=low, high=high, **options)
 
-    def mean(self, column: str, *, low: float, high: float, **options: Unpack[QueryOptions]) -> StudyBuilder[StudyType]:
+    def mean(self, column: str, low: float, high: float, **options: Unpack[QueryOptions]) -> StudyBuilder[StudyType]:
         """The mean of a column, each value clipped to [low, high]."""
         return self.query("mean", column=column, low=low, high=high, **options)
 
     def variance(
-        self, column: str, *, low: float, high: float, **options: Unpack[QueryOptions]
+        self, column: str, low: float, high: float, **options: Unpack[QueryOptions]
     ) -> StudyBuilder[StudyType]:
         """Mean, variance and standard deviation of a column, each value clipped to [low, high]."""
         return self.query("variance", column=column, low=low, high=high, **options)
@@ -146,9 +146,9 @@ class StudyBuilder(Generic[StudyType]):
     def quantiles(
         self,
         column: str,
-        *,
         low: float,
         high: float,
+        *,
         probabilities: Numbers | None = None,
         bins: int | None = None,
         **options: Unpack[QueryOptions],

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
+from tpmdp._util.numbers import number, number_up
 from tpmdp.queries.answer import Answer
 from tpmdp.queries.base import BaseQuery
 from tpmdp.queries.preview import PreviewedError
+
+_SHOWN: Final = 4
 
 
 @dataclass(frozen=True)
@@ -26,9 +30,16 @@ class ExpectedQuery:
     errors: tuple[PreviewedError, ...] = ()  # one for each answer, also for other data
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Expectation:
     """A whole study: its queries, and what each party would be charged."""
 
     queries: tuple[ExpectedQuery, ...]
     charges: dict[str, float]  # epsilon at the party's own delta
+
+    def __repr__(self) -> str:
+        charges = ", ".join(f"{name} {number_up(epsilon)}" for name, epsilon in list(self.charges.items())[:_SHOWN])
+        more = ", ..." if len(self.charges) > _SHOWN else ""
+        noise = ", ".join(f"{each.query.name} {number(each.noise)}" for each in self.queries[:_SHOWN])
+        others = ", ..." if len(self.queries) > _SHOWN else ""
+        return f"Expectation(noise: {noise}{others}; charges: {charges}{more})"

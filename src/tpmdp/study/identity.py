@@ -112,13 +112,13 @@ def read_key(path: StrPath) -> Ed25519PrivateKey:
     """
     file = as_path(path)
     with readable(file, _SIZE_MAX):
-        if os.name == "posix" and file.stat().st_mode & _OTHERS:
-            raise FileError(file, "can be read by others", f"run chmod 600 {file}")
-        data = file.read_bytes()
+        data, is_open = file.read_bytes(), os.name == "posix" and bool(file.stat().st_mode & _OTHERS)
     try:
         key = serialization.load_pem_private_key(data, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         raise FileError(file, "is not a key file", "make one with tpmdp keygen NAME") from None
+    if is_open:
+        raise FileError(file, "can be read by others", f"run chmod 600 {file}")
     if not isinstance(key, Ed25519PrivateKey):
         raise FileError(file, "holds a key of another kind", "make one with tpmdp keygen NAME")
     return key

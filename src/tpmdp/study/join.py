@@ -39,7 +39,7 @@ from tpmdp.study.events import EventTracker, SessionEvent
 from tpmdp.study.file import parse_address
 from tpmdp.study.model import Study
 from tpmdp.study.release import PartyRelease
-from tpmdp.study.session import RELEASE, SessionAccount, party_release
+from tpmdp.study.session import RELEASE, SessionAccount, check_room, party_release
 
 _RESEND_S: Final = 30.0
 _OPENING: Final = "opening"  # stored in the ledger before any share of a result leaves
@@ -125,6 +125,8 @@ def take_part(
         joined = _RelayJoined(contribution, identity, ledger, tracker=tracker, relay=address)
     if joined.is_settled:
         return joined.repeat()
+    if ledger.status(joined.account.key) == "unknown":  # before the relay is asked
+        check_room(study, contribution.terms, contribution.index, ledger=ledger)
     if deadline <= now_s():
         raise DeadlineError("the deadline of the study has passed: join with a later one")
     try:

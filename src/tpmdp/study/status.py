@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tpmdp._util.clock import now_s
+from tpmdp._util.files import StrPath, as_path
 from tpmdp.engines.relay.mailbox import Mailbox
 from tpmdp.engines.relay.status import SessionStatus
 from tpmdp.errors import InputError
@@ -86,7 +86,7 @@ def study_status(
     identity: Ed25519PrivateKey,
     relay: str,
     *,
-    certificate_authority: Path | None = None,
+    certificate_authority: StrPath | None = None,
     terms: Terms | None = None,
 ) -> StudyStatus:
     """Ask the relay how far the study's session is, as the party that this key belongs to.
@@ -107,7 +107,7 @@ def study_status(
         offered.roster.index(public),
         identity=identity,
         deadline=now_s() + _TIMEOUT_S,
-        certificate_authority=certificate_authority,
+        certificate_authority=None if certificate_authority is None else as_path(certificate_authority),
     )
     with mailbox:
         status = mailbox.look()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,9 +15,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tpmdp._util.files import check_output, replacing
 from tpmdp._util.party_files import TRIAL, party_file
 from tpmdp.errors import FileError, InputError
+from tpmdp.queries.catalogue import KINDS, Kinds
 from tpmdp.study.file import to_toml
 from tpmdp.study.identity import write_key
 from tpmdp.study.model import Study
+from tpmdp.study.sample import sample_columns
 from tpmdp.study.session import open_or_create_ledger
 
 STUDY_FILE: Final = "study.toml"
@@ -103,17 +106,41 @@ def _without_delta(party: Any) -> dict[str, Any]:
     return {"name": party.name, "epsilon": party.epsilon, "records": party.records}
 
 
+def renew_trial(folder: Path, sample: bool, kinds: Kinds = KINDS) -> None:
+    """Make the trial of a study file anew, with new keys, ledgers and records, in place of the one before."""
+    study = Study.read(folder / STUDY_FILE, kinds).without_keys()
+    _check_sample(study, sample)
+    trial, new, old = (folder / name for name in (TRIAL, f".{TRIAL}-new", f".{TRIAL}-old"))
+    try:
+        for left in (new, old):
+            shutil.rmtree(left, ignore_errors=True)
+        _write_trial(new, study, sample)
+        if trial.exists():
+            trial.rename(old)
+        new.rename(trial)
+    except OSError as error:
+        raise FileError(folder, f"cannot be written ({error.strerror or error})", "choose another folder") from None
+    finally:
+        for left in (new, old):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _check_sample(study: Study, sample: bool) -> None:
+    size = max(party.records for party in study.parties)
+    if sample and size > _SAMPLE_MAX:
+        rule = f"must be at most {_SAMPLE_MAX:,} for made-up records"
+        raise InputError("records", size, rule, "leave the sample out, or make up fewer")
+
+
 def write_study(folder: Path, draft: Draft, sample: bool) -> Study:
     """Write study.toml and a trial folder; with `sample` also made-up records. Nothing is left if that fails."""
     study = draft.study()
     path, trial = folder / STUDY_FILE, folder / TRIAL
     for taken in (path, trial):
         if taken.exists():
-            raise FileError(taken, "exists already", "choose another folder, or remove it")
-    size = max(party.records for party in study.parties)
-    if sample and size > _SAMPLE_MAX:
-        rule = f"must be at most {_SAMPLE_MAX:,} for made-up records"
-        raise InputError("records", size, rule, "leave the sample out, or make up fewer")
+            remedy = "choose another folder; or, for a new trial of that study, add --again"
+            raise FileError(taken, "exists already", remedy)
+    _check_sample(study, sample)
     new = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -141,31 +168,8 @@ def _write_trial(trial: Path, study: Study, sample: bool) -> None:
         ledger = party_file(trial, party.name, ".ledger")
         open_or_create_ledger(ledger, study, party.name, identity=identity).close()
         if sample and party.records:
-            columns = {
-                name: _values(study, name, party.records, random=random) for name in study.columns_of(party.name)
-            }
-            rows = [",".join(columns), *(",".join(map(str, row)) for row in zip(*columns.values(), strict=True))]
-            party_file(trial, party.name, ".csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
-
-
-def _values(study: Study, column: str, count: int, random: np.random.Generator) -> list[float]:
-    """Made-up numbers of a column, spread over the bounds that the queries give."""
-    known = [
-        float(value)
-        for query in study.queries
-        for settings in (query.settings(),)
-        if settings.get("column") == column
-        for key in ("low", "high", "at_least", "below", "edges")
-        for value in _as_list(settings.get(key))
-        if np.isfinite(value)
-    ]
-    low, high = (min(known), max(known)) if known else (0.0, 100.0)
-    if low == high:
-        low, high = 0.0, max(1.0, 1.5 * high)
-    return [float(value) for value in np.round(low + (high - low) * random.beta(2.0, 3.0, count), 1)]
-
-
-def _as_list(value: Any) -> Sequence[float]:
-    if value is None:
-        return ()
-    return tuple(value) if isinstance(value, tuple | list) else (value,)
+            columns = sample_columns(study, party.name, random)
+            with party_file(trial, party.name, ".csv").open("w", encoding="utf-8", newline="") as stream:
+                rows = csv.writer(stream, lineterminator="\n")
+                rows.writerow(columns)
+                rows.writerows(zip(*columns.values(), strict=True))

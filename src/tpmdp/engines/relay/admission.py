@@ -44,7 +44,7 @@ class Admission:
         name = bytes.fromhex(text)
         if self._settings.sessions is not None and name not in self._settings.sessions:
             remedy = "ask the relay's operator to add the study"
-            raise RefusedError(403, InputError("session", text[:12] + "...", "is not one this relay serves", remedy))
+            raise RefusedError(403, InputError("session", text[:12] + "...", wire.NOT_SERVED, remedy))
         return name
 
     async def session(self, request: Request) -> StoredSession:

@@ -28,6 +28,7 @@ from tpmdp.engines.relay.wire import (
     FRAME_BYTES,
     NONCE_BYTES,
     NONCE_HEADER,
+    NOT_SERVED,
     WAIT_MAX_S,
     frames,
     is_loopback,
@@ -69,7 +70,8 @@ def check_url(url: str, plain_http: bool) -> str:
     except ValueError:
         good = False
     if not good or parts.query or parts.fragment or parts.username or parts.path not in ("", "/"):
-        raise InputError("relay", url, "is not an address", "write https://host:port")
+        remedy = "write https://host:port, or http://127.0.0.1:port for a relay on this machine"
+        raise InputError("relay", url, "is not an address", remedy)
     if parts.scheme == "http" and not is_loopback(parts.hostname or "") and not plain_http:
         remedy = "use https, or allow plain HTTP (--plain-http)"
         raise InputError("relay", url, "must be https off this machine", remedy)
@@ -205,7 +207,9 @@ class Mailbox:
     def _sleep(self, pause: float, problem: str) -> None:
         """Wait before the next try, unless the deadline comes first."""
         if now_s() + pause > self._deadline:
-            raise DeadlineError(f"the relay could not be used before the deadline ({problem}): check its address")
+            raise DeadlineError(
+                f"the relay could not be used before the deadline ({problem}): check its address, and that it runs"
+            )
         time.sleep(pause)
 
     def _introduce(self) -> str:
@@ -305,4 +309,7 @@ def _refuse(status: int, body: bytes) -> NoReturn:
             "the relay already holds other messages of this party in this session (was its ledger replaced?): "
             "use the ledger the session was begun with, or a new session"
         )
-    raise RelayError(f"the relay refused ({status}: {shown(_error_of(body), _ERROR_SHOWN)}): ask its operator")
+    error = _error_of(body)
+    if status == 403 and NOT_SERVED in error:
+        raise RelayError("the relay does not serve this session: ask its operator to add the study with this number")
+    raise RelayError(f"the relay refused ({status}: {shown(error, _ERROR_SHOWN)}): ask its operator")

@@ -25,6 +25,7 @@ from tpmdp.protocol.messages import MessageError
 NONCE_BYTES: Final = 32
 NONCE_HEADER: Final = "tpmdp-nonce"
 SCHEME: Final = "tpmdp"
+NOT_SERVED: Final = "is not one this relay serves"
 BATCH_MAX: Final = 1 << 20  # bytes of messages in one answer, unless a single message is longer
 WAIT_MAX_S: Final = 25.0
 _FRAME: Final = struct.Struct(">QI")  # number at the relay (0 when sent by a party), length

@@ -182,7 +182,7 @@ def error_text(error: PreviewedError) -> str:
 
 def assumed_text(study: Study, shown: Sequence[ExpectedQuery]) -> str:
     """What the errors assume, where they depend on the data."""
-    simulated = [each for each in shown if any(error.is_simulated for error in each.errors)]
+    simulated = [each for each in shown if any(error.is_simulated and not error.is_known for error in each.errors)]
     if not simulated:
         return ""
     settings = [each.query.settings() for each in simulated]

@@ -41,6 +41,11 @@ def invitation(study: Study, party: str, *, relay: str | None = None) -> str:
     lacking = [other.name for other in study.parties if other.public_key is None]
     lines = [f"Invitation for {party} to the study: {study.label}", ""]
     lines += [f"Look:     tpmdp query explain --study {file}"]
+    if lacking and member.records:
+        lines += [
+            f"Check:    tpmdp check {file} --as {party}{data}",
+            f"          and tell the author now if you have other than {member.records:,} good records.",
+        ]
     if member.public_key is None:
         lines += [
             f"Key:      tpmdp keygen {party}",

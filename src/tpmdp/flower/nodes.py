@@ -127,8 +127,9 @@ class Nodes:
 
 def _failure(error: Error, has_mod: bool) -> str:
     """Why a node failed. The mod answers every message itself, so an app that raises does so outside of it."""
-    lines = [line for line in (error.reason or "").splitlines() if line.strip()]
-    reason = shown(lines[-1].strip() if lines else "failed without a reason", 200)  # the last line of a traceback
+    lines = (error.reason or "").strip().splitlines() or ["failed without a reason"]
+    last = lines[-1].rpartition("Exception ClientAppException occurred. Message: ")[2]  # of a traceback in a simulation
+    reason = shown(last, 200)
     if error.code != ErrorCode.CLIENT_APP_RAISED_EXCEPTION:
         return reason
     if has_mod:

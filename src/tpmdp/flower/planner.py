@@ -78,7 +78,8 @@ class RoundPlanner:
         enrolment.leave_out_demanding(training.threshold, training.tolerate)
         clients = tuple(enrolment.clients.values())
         if len(clients) < self._clients_least:
-            why = f" (last: {enrolment.reason})" if enrolment.reason else ""
+            reason = enrolment.reason.removesuffix(f": {ADD_MOD}")
+            why = f" (last: {reason})" if reason else ""
             rule = f"are there that can take part, and {self._clients_least} are needed{why}"
             remedy = ADD_MOD if ADD_MOD in enrolment.reason else "start more nodes, or set clients_least"
             raise InputError("clients", len(clients), rule, remedy)

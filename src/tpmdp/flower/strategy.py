@@ -93,7 +93,8 @@ class PrivateStrategy:
     the average by numbers of examples (up to so many per client) without showing them to anybody. `peers` are public
     keys by name (`read_peers`): other nodes are not let in. Training waits up to `patience_s` for `clients_wanted`
     clients and for replies without training, and ends when fewer than `clients_least` clients are left (None: as many
-    as the wrapped strategy's `min_train_nodes` and `min_available_nodes` ask for, or 2).
+    as the wrapped strategy's `min_train_nodes` and `min_available_nodes` ask for, or 2). `reports` has a `RoundReport`
+    for every round that is done.
 
     >>> strategy = PrivateStrategy(name="digits", clip=1.0, tolerate=2)
     """
@@ -208,7 +209,8 @@ class PrivateStrategy:
             for party in parties:
                 client = terms.spec.name(party), float(terms.spec.delta[party])
                 squares[client] = squares.get(client, 0.0) + public.charge(party)[0] ** 2
-        return {name: float(epsilon_of(math.sqrt(square), delta)) for (name, delta), square in squares.items()}
+        each = sorted(squares.items())
+        return {name: float(epsilon_of(math.sqrt(square), delta)) for (name, delta), square in each}
 
     @property
     def guarantee(self) -> str:

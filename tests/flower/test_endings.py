@@ -28,14 +28,18 @@ def test_it_says_that_all_budgets_are_spent(tmp_path: Path, lines: pytest.LogCap
     world = make_world(tmp_path, 3, rounds=5)
     strategy = world.strategy()
     world.start(strategy, rounds=7)
-    first, clients, noise, spent, promise = strategy.summary.splitlines()
+    first, remedy, clients, noise, charged, unseen, spent, promise = strategy.summary.splitlines()
     assert first == "stopped after 5 of 7 rounds: all budgets spent"
+    assert "spread their budgets over more from the beginning (rounds in their settings)" in remedy
+    assert charged.startswith("epsilon charged at most: client-0 1, client-1 1, client-2 1; ")
+    assert "cannot see whether a client's app failed" in unseen
     assert clients == "clients in a round: 3; drop-outs: 0; sessions without an answer: 0"
     assert noise.startswith("noise in each entry of the average: ")
     assert spent == "no budget left: client-0, client-1, client-2"
     assert promise == strategy.guarantee
     assert [record.levelname for record in lines.records if "stopped after 5 of 7" in record.message] == ["WARNING"]
     assert "tpmdp: no budget left: client-0" in lines.text
+    assert "tpmdp: client-0 has no budget for a further round" in lines.text
 
 
 def test_it_says_that_too_few_have_budget_left(tmp_path: Path) -> None:
@@ -58,6 +62,25 @@ def test_a_whole_training_ends_with_a_summary(tmp_path: Path, lines: pytest.LogC
     assert "stopped" not in lines.text
 
 
+def test_a_training_of_planned_length_does_not_alarm(tmp_path: Path, lines: pytest.LogCaptureFixture) -> None:
+    world = make_world(tmp_path, 1, rounds=1)
+    strategy = world.strategy(threshold=1)
+    world.start(strategy, rounds=1)
+    assert strategy.summary.startswith("1 round done\n")
+    assert "has no budget for a further round" not in lines.text
+    assert "tpmdp: 1 client enrolled" in lines.text
+    assert "tpmdp: round 1/1: 1 client" in [record.message for record in lines.records]
+
+
+def test_charges_are_those_of_the_ledgers(tmp_path: Path) -> None:
+    world = make_world(tmp_path, 3, budget=[(1.0, 1e-5), (2.0, 1e-6), (4.0, 1e-5)], rounds=4)
+    strategy = world.strategy()
+    world.start(strategy, rounds=2)
+    for number in range(3):
+        with world.settings(number).open_ledger() as ledger:
+            assert strategy.charges[f"client-{number}"] == pytest.approx(ledger.spent().epsilon, rel=1e-6)
+
+
 def plain_app(answers: bool) -> ClientApp:
     app = ClientApp()
 
@@ -75,6 +98,6 @@ def test_a_missing_mod_is_named(tmp_path: Path, answers: bool, lines: pytest.Log
     """An ordinary app fails at a message without a model, or answers as if there were one."""
     world = make_world(tmp_path, 3)
     grid: Any = LocalGrid(plain_app(answers), 3)
-    with pytest.raises(InputError, match=r"ClientApp\(mods=\[private_mod\(\)\]\)"):
+    with pytest.raises(InputError, match=r"ClientApp\(mods=\[private_mod\(\)\]\)$"):
         world.strategy().start(grid, record_of_arrays({"w": np.zeros(3)}), 1)
     assert "give its app the mod, first in the list: ClientApp(mods=[private_mod()])" in lines.text

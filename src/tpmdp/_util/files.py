@@ -30,6 +30,17 @@ def as_path(value: StrPath) -> Path:
     return Path(text)
 
 
+def check_exists(path: Path) -> None:
+    """Refuse a relative path that does not exist, and say where it was looked for.
+
+    A server app of Flower, say, runs in another process than its author thinks.
+
+    >>> check_exists(Path("/no/such/file"))  # whatever reads it refuses it
+    """
+    if not path.is_absolute() and not os.path.lexists(path):
+        raise FileError(path, f"does not exist in {Path.cwd()}", "check the path, or give an absolute one")
+
+
 @contextmanager
 def readable(path: Path, size_max: int) -> Iterator[int]:
     """Yields the size of a regular file within the limit; an OSError in the block becomes a FileError.

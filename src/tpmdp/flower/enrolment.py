@@ -12,6 +12,7 @@ from typing import Final
 from flwr.app import RecordDict
 from flwr.common import log
 
+from tpmdp._util.numbers import plural
 from tpmdp.errors import TpmdpError, shown
 from tpmdp.flower.head_notes import NoteBoard
 from tpmdp.flower.introduction import CLIENTS_MAX, NONCE_BYTES, question, read_introduction
@@ -45,6 +46,7 @@ class Enrolment:
         self._keys: dict[str, bytes] = {}  # of all clients that have ever enrolled
         self._put_off: dict[int, Party] = {}  # newcomers that others refuse to train with, until there are more
         self._out: set[int] = set()  # nodes that have no budget left, refuse, or may not take part
+        self._reported = -1  # how many were enrolled when that was last logged
         self.reason = ""  # why the last of them does not take part
         self.spent: set[str] = set()  # names of clients that have no budget left
         self.board = NoteBoard()
@@ -65,7 +67,9 @@ class Enrolment:
             others = f" and {count - 1} more" if count > 1 else ""
             self.reason = f"node {first}{others}: {why}"
             log(WARNING, "tpmdp: without node %s%s: %s", first, others, why)
-        log(INFO, "tpmdp: %s clients enrolled", len(self.clients))
+        if len(self.clients) != self._reported:
+            log(INFO, "tpmdp: %s enrolled", plural(len(self.clients), "client"))
+            self._reported = len(self.clients)
 
     def invite(self, nodes: Nodes) -> None:
         """Ask nodes that are new, or were lost, for the same; nobody waits for their answers."""

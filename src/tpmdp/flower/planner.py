@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from tpmdp._util.numbers import plural
 from tpmdp.engines.contract import guarantee_text
-from tpmdp.errors import InputError
+from tpmdp.errors import InputError, shown
+from tpmdp.flower.nodes import ADD_MOD
 from tpmdp.flower.round_terms import Ask, Training
 from tpmdp.flower.training_round import Post, TrainingRound
+from tpmdp.ledger import rounded_up
 from tpmdp.protocol.party import PartySession
 from tpmdp.protocol.secrets import FreshSecrets
 from tpmdp.protocol.terms import Terms
 from tpmdp.spec import Party
 from tpmdp.study.session import noise_source, noisy_vector
+
+_MUCH_LESS: Final = 0.8
+_NAMES_SHOWN: Final = 100
 
 
 class RoundPlanner:
@@ -41,15 +49,40 @@ class RoundPlanner:
             return False
         return True
 
+    def outlook(self) -> list[str]:
+        """What the current plan says of the noise, one fact per line, before anything is charged."""
+        assert self._planned is not None
+        training, clients = self._planned[0]
+        plan, entries, clip = training.outlook(clients), training.entries, training.clip
+        more = f", and more where clients have fewer than {training.examples} examples" if training.examples else ""
+        together = rounded_up(plan.noise * math.sqrt(entries) / clip, 3)
+        lines = [
+            f"noise {rounded_up(plan.noise, 3)} in each entry of the average (standard deviation){more}; of "
+            f"{plural(entries, 'entry', 'entries')} together about {together} times the clip",
+            f"for comparison: the average of the updates is at most {clip:g} long (the clip), "
+            f"and one client moves it by at most {plan.share * clip:.3g}",
+        ]
+        if training.weighting == "equal" and plan.noise:
+            balanced = replace(training, weighting="balanced").outlook(clients)
+            if balanced.noise < _MUCH_LESS * plan.noise:
+                names = shown(", ".join(plan.drivers), _NAMES_SHOWN)
+                lines.append(
+                    f'weighting="balanced" would need noise {rounded_up(balanced.noise, 3)} only: the budgets of '
+                    f"{plural(len(plan.drivers), 'client')} ({names}) determine it now, and would count less"
+                )
+        return lines
+
     def round(self, post: Post, number: int) -> TrainingRound:
         """A round among the clients that are there. InputError: they are too few, or have no plan."""
         enrolment, training = post.clients, self.training
         enrolment.leave_out_demanding(training.threshold, training.tolerate)
         clients = tuple(enrolment.clients.values())
         if len(clients) < self._clients_least:
-            why = f" (last: {enrolment.reason})" if enrolment.reason else ""
+            reason = enrolment.reason.removesuffix(f": {ADD_MOD}")
+            why = f" (last: {reason})" if reason else ""
             rule = f"are there that can take part, and {self._clients_least} are needed{why}"
-            raise InputError("clients", len(clients), rule, "start more nodes, or set clients_least")
+            remedy = ADD_MOD if ADD_MOD in enrolment.reason else "start more nodes, or set clients_least"
+            raise InputError("clients", len(clients), rule, remedy)
         self._sessions += 1
         label = f"{training.name} / {self._token} / round {number} / session {self._sessions}"
         if self._planned is None or self._planned[0] != (training, clients):

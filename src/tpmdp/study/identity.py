@@ -13,7 +13,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tpmdp._util.files import StrPath, as_path, check_output, readable
+from tpmdp._util.files import StrPath, as_path, check_exists, check_output, readable
 from tpmdp.errors import FileError, InputError
 from tpmdp.spec import RESERVED_NAMES
 
@@ -111,6 +111,7 @@ def read_key(path: StrPath) -> Ed25519PrivateKey:
     True
     """
     file = as_path(path)
+    check_exists(file)
     with readable(file, _SIZE_MAX):
         data, is_open = file.read_bytes(), os.name == "posix" and bool(file.stat().st_mode & _OTHERS)
     try:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from tpmdp._util import fields as read
-from tpmdp._util.files import StrPath, as_path
+from tpmdp._util.files import StrPath, as_path, check_exists
 from tpmdp.errors import InputError
 from tpmdp.ledger import Ledger
 from tpmdp.protocol.terms import Terms
@@ -46,6 +46,7 @@ def read_peers(path: StrPath) -> dict[str, bytes]:
     True
     """
     path = as_path(path)
+    check_exists(path)
     return dict(_peers_in(path, path.stat().st_mtime_ns if path.exists() else 0))
 
 

@@ -15,7 +15,7 @@ from tpmdp.study.session import RELEASE, key_of
 
 
 @dataclass(frozen=True)
-class Balance:
+class LedgerBalance:
     """What a ledger says in all, in the unit of the study, when the record is made; spent up, left down."""
 
     limit_epsilon: float
@@ -24,7 +24,7 @@ class Balance:
     left: float  # for one more release
 
     @classmethod
-    def of(cls, ledger: Ledger, unit: str) -> Balance:
+    def of(cls, ledger: Ledger, unit: str) -> LedgerBalance:
         """The balance of a ledger as it is."""
         spent = ledger.spent(unit)
         return cls(spent.limit_epsilon, spent.limit_delta, spent.epsilon, left=spent.left)
@@ -42,7 +42,7 @@ class PartyRecord:
     party: str
     entries: tuple[Entry, ...]
     head: tuple[int, str]  # number and hash of the ledger's newest entry when the record was made
-    balance: Balance
+    balance: LedgerBalance
     bytes_sent: int | None = None  # None: the session has not ended for this party
     missing: tuple[str, ...] = ()  # parties that dropped out
 
@@ -75,7 +75,7 @@ class PartyRecord:
                 remedy = "give the study file, and the terms if there were any, with which the party joined"
             raise InputError("ledger", str(ledger.path), rule, remedy)
         newest = ledger.newest(1)[0]
-        record = cls(party, tuple(entries), (newest.number, newest.hash), balance=Balance.of(ledger, study.unit))
+        record = cls(party, tuple(entries), (newest.number, newest.hash), balance=LedgerBalance.of(ledger, study.unit))
         stored = ledger.private_state(key).get(RELEASE)
         if stored is None:
             return record, None

@@ -29,7 +29,7 @@ from tpmdp.queries.catalogue import KINDS, Kinds
 from tpmdp.queries.computation import SharedFunction
 from tpmdp.study.expectation import trial_terms
 from tpmdp.study.model import Study
-from tpmdp.study.party_record import Balance, LedgerComparison, PartyRecord, party_of
+from tpmdp.study.party_record import LedgerBalance, LedgerComparison, PartyRecord, party_of
 from tpmdp.study.session import key_of
 
 FORMAT: Final = "tpmdp.session"
@@ -133,7 +133,7 @@ class SessionRecord:
                     "party": record.party,
                     "entries": [_plain_entry(entry) for entry in record.entries],
                     "head": list(record.head),
-                    "balance": {item.name: getattr(record.balance, item.name).hex() for item in fields(Balance)},
+                    "balance": {item.name: getattr(record.balance, item.name).hex() for item in fields(LedgerBalance)},
                     "bytes_sent": record.bytes_sent,
                     "missing": list(record.missing),
                 }
@@ -335,7 +335,7 @@ def _read_party(study: Study, value: Any) -> PartyRecord:
     head, sent = read.entries("head", table["head"]), table["bytes_sent"]
     if not entries or len(head) != 2:
         raise InputError("entries", len(entries), f"of {name} lack something", _REMEDY)
-    balance = read.table("balance", table["balance"], [item.name for item in fields(Balance)])
+    balance = read.table("balance", table["balance"], [item.name for item in fields(LedgerBalance)])
     check_limit(*(_hex(key, balance[key]) for key in ("limit_epsilon", "limit_delta")))
     missing = tuple(_text("missing", each) for each in read.entries("missing", table["missing"]))
     for each in missing:
@@ -344,7 +344,7 @@ def _read_party(study: Study, value: Any) -> PartyRecord:
         name,
         entries,
         (read.whole("head", head[0], 1, high=1 << 53), _text("head", head[1])),
-        balance=Balance(**{key: _hex(key, each) for key, each in balance.items()}),
+        balance=LedgerBalance(**{key: _hex(key, each) for key, each in balance.items()}),
         bytes_sent=None if sent is None else read.whole("bytes_sent", sent, 0, high=1 << 53),
         missing=missing,
     )

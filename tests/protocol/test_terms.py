@@ -204,3 +204,19 @@ def test_a_published_answer_is_worth_less_than_was_charged() -> None:
     assert real[0] == pytest.approx(1.0, abs=0.03)
     assert real[1] == pytest.approx(1.45, abs=0.03)
     assert math.isinf(promised[0])  # the only receiver is charged nothing
+
+
+def test_beyond_the_threshold_all_masks_of_a_party_may_be_known() -> None:
+    """With an odd threshold, one colluder more can be all neighbours of a party, whose own noise is then all."""
+    spec = Spec(epsilon=[1.0] * 6, delta=1e-6, threshold=1)
+    roster = tuple(bytes(31) + bytes([place]) for place in range(6))
+    odd = Terms.of("odd", plan_on_grid(spec, bound=1.0), 1.0, roster)
+    assert len(odd.neighbours(2)) == 2
+    own = float(odd.sigma[2]) ** 2 - ROUNDING_VARIANCE
+    assert odd.charge(2, 2)[0] == pytest.approx((1 / odd.grid.step + 1) / math.sqrt(own))
+    even = Terms.of("even", plan_on_grid(spec.replace(threshold=2), bound=1.0), 1.0, roster)
+    assert len(even.neighbours(2)) == 4  # three cannot be all of them
+    honest = float((even.sigma[3:] ** 2).sum()) - ROUNDING_VARIANCE
+    assert even.charge(2, 3)[0] == pytest.approx((1 / even.grid.step + 1) / math.sqrt(honest), rel=0.01)
+    for terms in (odd, even):
+        assert terms.charge(2, terms.colluders) == terms.charge(2)

@@ -274,3 +274,12 @@ def test_without_data_there_is_no_empty_table() -> None:
     text = stream.getvalue()
     assert "Your columns" not in text
     assert "Records: not counted" in text
+
+
+def test_one_party_more_can_put_shares_together() -> None:
+    query = {"name": "largest", "kind": "maximum", "of": {"kind": "count", "column": "x", "at_least": 2}}
+    check = study_of(query, threshold=1).check("c", {"x": np.array([1.0, 2.0, 3.0, 4.0])})
+    assert [(coalition.is_within, coalition.epsilon == math.inf) for coalition in check.coalitions] == [
+        (True, False),
+        (False, True),
+    ]

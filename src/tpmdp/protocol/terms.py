@@ -260,7 +260,7 @@ class Terms:
         """(mu, closeness) of this release for the party, rounded up: what its ledger is charged.
 
         It counts coalitions of at least one receiver, even at threshold 0, where no noise hides the answer from it.
-        With `colluders`, what it would be against so many parties, within the threshold or not.
+        With `colluders`, what it would be at most against so many parties in a masked sum, within the threshold or not.
         """
         if self.spec.sensitivity[party] == 0:
             return 0.0, 0.0
@@ -308,8 +308,13 @@ class Terms:
         return (self.sigma * self.sigma).astype(np.float64)
 
     def _honest_against(self, colluders: int) -> list[int | Fraction | None]:
+        """The least honest noise against each party; its own only, where so many could hold all masks of a party."""
         if colluders not in self._honest_by_colluders:
-            self._honest_by_colluders[colluders] = self._honest(colluders)
+            honest, shared = self._honest(colluders), len(self.neighbours(0))
+            if shared <= colluders and shared < self.count - 1:
+                own = [sigma**2 for sigma in self.sigma.tolist()]
+                honest = [None if each is None else mine for each, mine in zip(honest, own, strict=True)]
+            self._honest_by_colluders[colluders] = honest
         return self._honest_by_colluders[colluders]
 
     @cached_property

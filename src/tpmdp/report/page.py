@@ -102,7 +102,7 @@ def read_text(path: Path) -> str:
 
 
 def _sections(record: SessionRecord) -> Iterator[Html]:
-    promised = promises_of(record.terms)
+    promised = promises_of(record.terms, not record.study.computation.uses_relay)
     yield _header(record)
     yield _glance(record)
     yield _asked(record)

@@ -141,7 +141,7 @@ def coalitions_section(record: SessionRecord, promised: Sequence[PartyPromise]) 
                 number(each.delta),
                 rounded_up(each.epsilon),
                 percent_up(each.guess),
-                "" if each.beyond is None else rounded_up(each.beyond, 4),
+                _beyond(each.beyond),
                 who,
             ]
         )
@@ -158,10 +158,16 @@ def coalitions_section(record: SessionRecord, promised: Sequence[PartyPromise]) 
             "offered: the epsilon in the study. real: what the session costs the party against the worst coalition "
             f"that the threshold allows; smaller is safer. against: who would have to work together for that.{drop} "
             "best guess: how often the best guess is right where a blind one is right half the time. with one more: "
-            "the epsilon if one party more works together than the threshold allows; it is not promised.",
+            "the epsilon at most if one party more works together than the threshold allows; it is not promised.",
             class_="note",
         ),
     )
+
+
+def _beyond(epsilon: float | None) -> str:
+    if epsilon is None:
+        return ""
+    return rounded_up(epsilon, 4) if math.isfinite(epsilon) else "no protection"
 
 
 def person_section(record: SessionRecord) -> Iterator[Html]:

@@ -42,8 +42,10 @@ class PersonPromise:
     coalition: tuple[str, ...]  # the worst one; empty: nobody can attack
 
 
-def promises_of(terms: Terms) -> list[PartyPromise]:
+def promises_of(terms: Terms, on_shares: bool = False) -> list[PartyPromise]:
     """What each party is promised against its worst coalition, in the order of the terms.
+
+    One party more than the threshold can put all shares together; in a masked sum some noise may be left.
 
     >>> from tpmdp.planning.grid_plan import plan_on_grid
     >>> from tpmdp.spec import Spec
@@ -60,7 +62,11 @@ def promises_of(terms: Terms) -> list[PartyPromise]:
     delta = spec.delta.tolist()
     epsilons = _epsilons(charges, delta)
     more = int(np.max(threshold)) + 1
-    beyond = _epsilons([terms.charge(index, more) for index in range(terms.count)], delta) if more < terms.count else []
+    beyond: list[float | None] = [None] * terms.count
+    if on_shares:
+        beyond = [math.inf if sensitivity else 0.0 for sensitivity in spec.sensitivity.tolist()]
+    elif more < terms.count:
+        beyond = [*_epsilons([terms.charge(index, more) for index in range(terms.count)], delta)]
     return [
         PartyPromise(
             spec.name(index),
@@ -72,7 +78,7 @@ def promises_of(terms: Terms) -> list[PartyPromise]:
             coalition=tuple(spec.name(member) for member in worst.coalition(index).tolist())
             if charges[index][0]
             else (),
-            beyond=beyond[index] if beyond else None,
+            beyond=beyond[index],
         )
         for index, epsilon in enumerate(epsilons)
     ]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_commands import EXAMPLE, refused, tpmdp
+from tpmdp._version import __version__
 from tpmdp.study.fingerprint import phrase_of
 
 pytestmark = pytest.mark.process
@@ -36,7 +37,9 @@ def test_a_run_leaves_a_report_that_can_be_verified(folder: Path) -> None:
     words = ("--ledger", "state/hospital_north.ledger", "--ledger", "state/insurer.ledger")
     compared = json.loads(tpmdp("verify", "answer.html", *words, "--json", folder=folder).stdout)
     assert compared["valid"]
-    assert compared["not_proved"] == []
+    others = "hospital_south, university, statistics_office"
+    assert compared["not_proved"][0] == f"that the entries are in the ledgers of {others}: give theirs with --ledger"
+    assert len(compared["not_proved"]) == 2  # and what only their ledgers tell
     assert "the answer is the one in the ledger of hospital_north" in compared["proved"]
     phrase = " ".join(phrase_of(bytes.fromhex(compared["plan_hash"])))
     assert phrase in (folder / "answer.html").read_text()
@@ -79,11 +82,47 @@ def test_a_changed_page_is_not_valid(folder: Path) -> None:
     assert "the page says something else than the record inside it" in line
 
 
+def test_a_page_of_another_version_is_not_verified_and_can_be_written_anew(folder: Path) -> None:
+    """Another version in the record must not switch off the check of the page."""
+    text = (folder / "answer.html").read_text()
+    other = text.replace(
+        f"&quot;written_by&quot;:&quot;{__version__}&quot;", "&quot;written_by&quot;:&quot;9.9.9&quot;"
+    )
+    assert other != text
+    (folder / "other version.html").write_text(other.replace("up to 2 parties", "up to 4 parties"))
+    done = tpmdp("verify", "other version.html", folder=folder, code=1)
+    assert done.stdout.startswith(
+        "NOT VERIFIED: length of stay / session 1; the record inside holds, but the page was "
+    )
+    assert "tpmdp report 'other version.html' --out new.html" in done.stdout
+    assert "VALID" not in done.stdout
+    assert not json.loads(tpmdp("verify", "other version.html", "--json", folder=folder, code=1).stdout)["valid"]
+    tpmdp("report", "other version.html", "--with-answer", "--out", "new.html", folder=folder)
+    assert (folder / "new.html").read_text() == text
+    assert tpmdp("verify", "new.html", folder=folder).stdout.startswith("VALID")
+    blank = text.replace(f"&quot;written_by&quot;:&quot;{__version__}", f"&quot;written_by&quot;:&quot;{__version__} ")
+    (folder / "blank.html").write_text(blank)
+    assert "is not a version such as" in refused("verify", "blank.html", folder=folder)
+
+
+def test_a_report_of_a_changed_page_says_what_the_record_says(folder: Path) -> None:
+    text = (folder / "answer.html").read_text()
+    (folder / "changed.html").write_text(text.replace("up to 2 parties", "up to 4 parties", 1))
+    done = tpmdp("report", "changed.html", "--out", "again.html", folder=folder)
+    assert "the page changed.html says something else than the record inside it" in done.stderr
+    assert "up to 4 parties" not in (folder / "again.html").read_text()
+
+
 def test_a_study_that_has_not_run_has_a_report_to_decide_by(folder: Path) -> None:
     done = tpmdp("report", EXAMPLE, "--out", "draft.html", folder=folder)
-    assert "without the answer" in done.stdout
+    assert done.stdout == "wrote draft.html, without the answer, a draft: the parties have no keys yet\n"
     assert "Draft: the parties have no keys yet" in (folder / "draft.html").read_text()
-    assert "nothing was signed or charged" in tpmdp("verify", "draft.html", folder=folder).stdout
+    text = tpmdp("verify", "draft.html", folder=folder).stdout
+    assert "nothing was signed or charged" in text
+    keyless = text.splitlines()[-1].partition(":")[0]
+    assert keyless.startswith("hash of the study without keys ")
+    assert keyless in tpmdp("verify", "answer.html", folder=folder).stdout
+    assert keyless.split()[-1] in tpmdp("fingerprint", EXAMPLE, folder=folder).stdout
     tpmdp("report", "state/study.toml", "--out", "planned.html", folder=folder)
     assert "Before the session: a plan." in (folder / "planned.html").read_text()
 
@@ -135,13 +174,19 @@ def test_a_party_that_joined_keeps_its_outcome(folder: Path) -> None:
         (["report", "state", "--session", "2", "--out", "a.html"], "has no entry of length of stay / session 2"),
         (["report", EXAMPLE, "--ledger", "state/insurer.ledger", "--out", "a.html"], "has no public keys"),
         (["report", "state", "--ledger", "none.ledger", "--out", "a.html"], "none.ledger does not exist"),
-        (["report", "state", "--ledger", "other.html", "--out", "a.html"], "other.html"),
+        (["report", "state", "--ledger", "other.html", "--out", "a.html"], "other.html is not a ledger"),
         (["report", "other.json", "--ledger", "a", "--out", "a.html"], "--ledger = (given) is for study files"),
         (["report", "other.json", "--out", "a.html"], "other.json is not the record of a session"),
-        (["report", "old.json", "--out", "a.html"], "is not tpmdp.session version 1"),
-        (["verify", "old.json"], "is not tpmdp.session version 1"),
+        (["report", "old.json", "--out", "a.html"], "is not tpmdp.session version 2"),
+        (["verify", "old.json"], "is not tpmdp.session version 2"),
         (["verify", "other.html"], "other.html is not a report of tpmdp"),
         (["verify", "none.html"], "none.html does not exist"),
+        (["verify", "answer.pdf"], "answer.pdf is neither a plan nor a report"),
+        (["verify", "state/study.toml"], "study.toml is neither a plan nor a report"),
+        (["verify", "answer.html", "--ledger", "answer.html"], "answer.html is not a ledger"),
+        (["verify", "answer.html", "--ledger", "none.ledger"], "none.ledger does not exist: check the path\n"),
+        (["report", "other.html", "--out", "a.html"], "other.html is not a report of tpmdp"),
+        (["report", "answer.html", "--session", "2", "--out", "a.html"], "--session = (given) is for study files"),
         (["verify", "answer.html", "--party", "insurer"], "--party = insurer is for plans"),
         (["verify", "plan.json", "--ledger", "state/insurer.ledger"], "is for reports"),
         (["run", EXAMPLE, "--state", "state", "--out", "a.txt"], "--out = a.txt must end in .json, .csv or .html"),

@@ -18,6 +18,9 @@ import pytest
 from tests.study.sessions import TABLES, Finished, finish, study
 from tpmdp import InputError, Study
 from tpmdp.errors import FileError
+from tpmdp.ledger import left_text, promise, rounded_up, square_up
+from tpmdp.planning.person import person_protection
+from tpmdp.planning.plan import plan
 from tpmdp.queries.answer import Answer
 from tpmdp.queries.catalogue import EXAMPLES, KINDS
 from tpmdp.report.answer_file import check_answer_file, write_answer_file
@@ -25,7 +28,7 @@ from tpmdp.report.noise_sweep import noise_sweep
 from tpmdp.report.page import page, read_page
 from tpmdp.report.panels import interval_text
 from tpmdp.report.plot_release import draw_answers
-from tpmdp.report.promise import promises_of
+from tpmdp.report.promise import pair_promises, percent_up, promises_of
 from tpmdp.report.questions import question_text
 from tpmdp.report.svg import nice_ticks
 from tpmdp.study.expectation import expect
@@ -107,6 +110,19 @@ def test_a_report_has_everything_a_data_protection_officer_asks_for(done: Finish
         "ended: receipt",
         "Other thresholds and budgets",
         "tpmdp verify report.html --ledger",
+        "Keep this HTML file:",
+        "masked so that only the sum over all parties can be read",
+        ": the number of records in the range.",
+        "sealed note of the head",
+        "Its operator need not be trusted with data",
+        "could have invented some",
+        "Nobody can see whether a party did",
+        "A party can lie about its data",
+        "A party may be charged and get no answer",
+        "by a factor of at most e^epsilon",
+        "one in a million",
+        "if one that all trust held all data",
+        done.study.terms().keyless_hash.hex(),
         "The answer is not in this file",
         done.study.terms().plan_hash.hex(),
     ):
@@ -121,7 +137,7 @@ def test_the_answer_is_in_it_only_when_asked_and_then_says_who_may_see_it(done: 
     words = Reader(visible(page(shown))).text
     assert "This file holds the answer." in words
     assert re.search(r"Only\s+north\s+and\s+lab\s+may see it", words)
-    assert re.search(rf"\b{value}\b", words)
+    assert re.search(rf"(?<![\d.]){re.escape(value)}(?![\d.])", words)  # it may be negative
     hidden = page(record(done, "north"))
     assert "holds the answer" not in hidden
     assert repr(shown.answers[0].value)[:8] not in hidden
@@ -132,6 +148,78 @@ def test_all_parties_may_publish(tmp_path: Path) -> None:
     words = Reader(page(record(done, "south", with_answer=True))).text
     assert "All parties receive it, and the promises below hold if it is published." in words
     assert "must stay with its receivers" not in words
+
+
+def test_the_best_guess_is_that_of_the_party_whose_report_it_is(done: Finished) -> None:
+    promised = {each.party: each for each in promises_of(done.study.terms())}
+    assert promised["north"].guess != promised["lab"].guess
+    for party in ("north", "lab"):
+        words = Reader(visible(page(record(done, party)))).text
+        guess = percent_up(promised[party].guess)
+        assert re.search(rf"right at most {re.escape(guess)} of the time, for\s+{party}", words)
+
+
+def test_a_new_limit_and_what_is_left_are_shown(tmp_path: Path) -> None:
+    done = finish(study(), tmp_path)
+    with done.ledger("south") as ledger:
+        spent = ledger.spent()
+    words = Reader(visible(page(record(done, "south")))).text
+    assert left_text(spent.left, 10.0) in words
+    assert "was changed after this session" not in words
+    with done.ledger("south") as ledger:
+        ledger.set_limit(20.0, 1e-5)
+    words = Reader(visible(page(record(done, "south")))).text
+    assert re.search(
+        r"The limit of\s+south\s+was changed after this session: it was 10 at 1e-06 and is 20 at 1e-05", words
+    )
+
+
+def test_a_person_at_two_parties_has_a_number_of_their_own(done: Finished) -> None:
+    terms = done.study.terms()
+    pairs = pair_promises(terms, range(terms.count))
+    assert [each.party for each in pairs] == ["north", "south", "lab"]
+    alone = {each.party: each for each in promises_of(terms)}
+    for each in pairs:
+        (other,) = each.others
+        places = [done.study.index(each.party), done.study.index(other)]
+        without_grid = person_protection(plan(done.study.spec()), places)
+        assert each.epsilon == pytest.approx(without_grid.epsilon, rel=1e-3)
+        assert each.epsilon >= max(alone[each.party].epsilon, alone[other].epsilon) * (1 - 1e-12)
+        assert each.guess >= alone[each.party].guess
+    shown = next(each for each in pairs if each.party == "south")
+    words = Reader(visible(page(record(done, "south")))).text
+    assert "A person with records at several parties" in words
+    assert rounded_up(shown.epsilon, 4) in words
+    assert percent_up(shown.guess) in words
+
+
+def test_one_place_is_the_charge_and_many_parties_take_no_time(done: Finished) -> None:
+    terms = done.study.terms()
+    for index in range(terms.count):
+        assert terms.person_charge([index])[:2] == terms.charge(index)
+    parties = [{"name": f"p{place}", "epsilon": 1.0, "records": 5} for place in range(90)]
+    many = SessionRecord.of(study(parties=parties, receivers="all"))
+    assert pair_promises(many.terms, range(90)) == []
+    assert "tpmdp plan study.toml --person a,b,c" in page(many)
+
+
+def test_one_colluder_more_than_the_threshold_is_shown(done: Finished) -> None:
+    terms = done.study.terms()
+    for index, each in enumerate(promises_of(terms)):
+        mu, closeness = terms.charge(index, 2)
+        assert each.beyond == promise(square_up(mu), closeness, each.delta)
+        assert each.beyond >= each.epsilon
+        text = rounded_up(each.beyond, 4) if math.isfinite(each.beyond) else "no protection"
+        assert f">{text}<" in page(record(done))
+    two = SessionRecord.of(study(parties=[{"name": name, "epsilon": 1, "records": 2} for name in ("north", "lab")]))
+    assert [each.beyond for each in promises_of(two.terms)] == [None, None]
+
+
+def test_a_draft_can_be_signed() -> None:
+    draft = SessionRecord.of(study())
+    words = Reader(visible(page(draft))).text
+    assert draft.terms.keyless_hash.hex() in words
+    assert "Keep the hash of the study without keys with your approval" in words
 
 
 def test_parties_that_dropped_out_are_named(done: Finished) -> None:
@@ -213,7 +301,7 @@ def test_a_page_of_another_version_is_not_compared(done: Finished, tmp_path: Pat
         (b"\xff\xfe", "is not UTF-8"),
         (b'<pre id="tpmdp-record">{</pre>', "is not the record"),
         (b'<pre id="tpmdp-record">[]</pre>', "is not the record"),
-        (b'<pre id="tpmdp-record">{}</pre>', "format in record = .* is missing"),
+        (b'<pre id="tpmdp-record">{}</pre>', "is not tpmdp.session version 2"),
         (b'<pre id="tpmdp-record">{}</pre><pre id="tpmdp-record">{}</pre>', "is not a report"),
         (b'<pre id="tpmdp-record">' + b"[" * 100_000 + b"</pre>", "is not the record"),
     ],
@@ -275,6 +363,15 @@ def test_every_kind_of_query_is_worded_and_drawn(kind: str, tmp_path: Path) -> N
     draw_answers(planned, answers, tmp_path / "answers.png")
 
 
+def test_functions_on_shares_say_that_data_leave_as_shares() -> None:
+    words = Reader(visible(page(SessionRecord.of(example("vertical_regression"))))).text
+    assert "This leaves it, split into shares." in words
+    assert "masked" not in words
+    assert "the relay" not in words
+    assert "one record at every party" in words
+    assert "no protection" in words  # with one party more, who can put the shares together
+
+
 def test_an_answer_without_number_or_interval_is_not_drawn(tmp_path: Path) -> None:
     planned = study()
     for value, error in ((math.nan, math.inf), (3.0, math.inf)):
@@ -299,8 +396,6 @@ def test_promises_are_those_of_the_charges(done: Finished) -> None:
 
 
 def test_the_sweep_agrees_with_plans(done: Finished) -> None:
-    from tpmdp.planning.plan import plan
-
     spec = done.study.spec()
     result = noise_sweep(spec)
     here = plan(spec).standard_deviation

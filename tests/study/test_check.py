@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
+from io import StringIO
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from rich.console import Console
 
 from tpmdp.data.table import Table
 from tpmdp.errors import InputError
-from tpmdp.ledger import Ledger, SessionKey
+from tpmdp.ledger import Ledger, SessionKey, rounded_down
+from tpmdp.report.check import print_check
 from tpmdp.study.check import check_party
 from tpmdp.study.contribution import contribute
+from tpmdp.study.expectation import trial_terms
 from tpmdp.study.model import Study
 from tpmdp.study.party_check import PartyCheck
 from tpmdp.study.session import SessionAccount, charge_of, open_or_create_ledger, party_release
@@ -248,3 +252,34 @@ def test_an_empty_text_in_memory_is_a_text_as_for_join() -> None:
     check = study.check("a", table)
     assert check.is_ready
     assert (check.bad_rows, dict(check.counting)) == (0, {"h": 2})
+
+
+def test_an_unused_ledger_has_room_for_a_study_of_its_whole_limit(tmp_path: Path) -> None:
+    """It is shown as left; plans are a little stricter than budgets."""
+    chance = np.random.default_rng(5)
+    for case in range(20):
+        epsilon, delta = float(np.exp(chance.uniform(-3, 1.5))), float(10 ** -chance.uniform(3, 9))
+        parties = [{"name": name, "epsilon": epsilon, "records": 3} for name in ("a", "b", "c")]
+        query = {"name": "old", "kind": "count", "column": "age", "at_least": 65}
+        document = {"name": "x", "delta": delta, "threshold": 1, "receivers": "all", "parties": parties}
+        terms = trial_terms(Study.parse({**document, "queries": [query]}))
+        with Ledger.create(tmp_path / f"{case}.ledger", "a", epsilon, delta) as ledger:
+            ledger.check_room(SessionKey(bytes(32), bytes(32)), "x", charge_of(terms, 0), unit="record")
+            assert ledger.spent().left_text == rounded_down(epsilon)
+
+
+def test_without_data_there_is_no_empty_table() -> None:
+    study, stream = study_of(MEAN), StringIO()
+    print_check(study, check_party(study, "a", None), Console(file=stream, width=100))
+    text = stream.getvalue()
+    assert "Your columns" not in text
+    assert "Records: not counted" in text
+
+
+def test_one_party_more_can_put_shares_together() -> None:
+    query = {"name": "largest", "kind": "maximum", "of": {"kind": "count", "column": "x", "at_least": 2}}
+    check = study_of(query, threshold=1).check("c", {"x": np.array([1.0, 2.0, 3.0, 4.0])})
+    assert [(coalition.is_within, coalition.epsilon == math.inf) for coalition in check.coalitions] == [
+        (True, False),
+        (False, True),
+    ]

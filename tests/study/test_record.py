@@ -43,7 +43,9 @@ def test_a_record_says_what_it_proves_and_survives_its_document(done: Finished) 
     assert "every budget holds against coalitions of up to 1, proved in exact arithmetic" in statements
     assert "north was charged" in statements
     with done.ledger("north") as ledger:
-        assert "the answer is the one in the ledger of north" in again.check_ledger(ledger)
+        compared = again.check_ledger(ledger)
+    assert compared.proved[0] == "the ledger of north has these entries, this limit and this head"
+    assert compared.proved[1] == "the answer is the one in the ledger of north"
 
 
 def test_without_the_answer_no_number_of_it_is_inside(done: Finished) -> None:
@@ -147,6 +149,18 @@ def dropped_out(document: Document) -> None:
     document["parties"][0]["missing"] = ["south"]
 
 
+def other_limit(document: Document) -> None:
+    document["parties"][0]["balance"]["limit_epsilon"] = (2.0).hex()
+
+
+def less_spent(document: Document) -> None:
+    document["parties"][0]["balance"]["spent"] = (0.5).hex()
+
+
+def more_left(document: Document) -> None:
+    document["parties"][0]["balance"]["left"] = (11.0).hex()
+
+
 def signed_draft(document: Document) -> None:
     document["draft"] = True
 
@@ -166,6 +180,9 @@ def signed_draft(document: Document) -> None:
         (other_query, "young is not a query of the study"),
         (no_receiver, "no receiver in this record has finished"),
         (dropped_out, "north says that 1 dropped out"),
+        (other_limit, "limit violated: that of north is not the one in its newest entry"),
+        (less_spent, "north has spent more than the record says"),
+        (more_left, "north cannot have so much left"),
         (signed_draft, "a study without keys has no session"),
     ],
 )
@@ -177,7 +194,8 @@ def test_what_was_changed_is_noticed(done: Finished, change: Callable[[Document]
     assert "does not agree with itself" in str(caught.value)
     from tpmdp.protocol.terms import Terms
 
-    document["plan_hash"] = Terms.parse(document["terms"]).plan_hash.hex()  # as a forger would
+    terms = Terms.parse(document["terms"])
+    document |= {"plan_hash": terms.plan_hash.hex(), "keyless_hash": terms.keyless_hash.hex()}  # as a forger would
     with pytest.raises(CertificateError, match=complaint):
         SessionRecord.parse(document).check()
 
@@ -185,14 +203,16 @@ def test_what_was_changed_is_noticed(done: Finished, change: Callable[[Document]
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"format": "tpmdp.plan"}, "is not tpmdp.session version 1"),
-        ({"version": 2}, "is not tpmdp.session version 1"),
+        ({"format": "tpmdp.plan"}, "is not tpmdp.session version 2"),
+        ({"version": 1}, "is not tpmdp.session version 2: use the tpmdp that wrote it, or make it again"),
         ({"answers": [{"query": "old"}]}, "is missing"),
         ({"answers": 3}, "is not a list"),
         ({"study": "name = "}, "is not valid TOML"),
         ({"terms": "{}"}, "are not terms"),
         ({"terms": 3}, "is not text"),
-        ({"written_by": ["x"]}, "must be text"),
+        ({"written_by": ["x"]}, "is not a version"),
+        ({"written_by": "0.7.0 "}, "is not a version"),
+        ({"written_by": "another"}, "is not a version"),
         ({"parties": [{}]}, "is missing"),
         ({"more": 1}, "is unknown"),
         ({"receivers": ["south"]}, "does not agree with itself"),
@@ -211,7 +231,7 @@ def test_a_ledger_shows_a_forged_answer_and_forged_entries(done: Finished, tmp_p
         SessionRecord.parse(document).check_ledger(ledger)
     document = json.loads(record(done, "north").text())
     document["parties"][0]["bytes_sent"] = 1
-    with done.ledger("north") as ledger, pytest.raises(CertificateError, match="has another one"):
+    with done.ledger("north") as ledger, pytest.raises(CertificateError, match="bytes_sent violated: the ledger of"):
         SessionRecord.parse(document).check_ledger(ledger)
     document = json.loads(record(done, "north").text())
     entry_of(document, 2)["time"] = "2020-01-01T00:00:00+00:00"
@@ -244,3 +264,62 @@ def test_a_session_under_way_has_a_record(tmp_path: Path) -> None:
         under_way = SessionRecord.of(keyed, [ledger])
         assert under_way.status == "charged"
         assert "north was charged" in under_way.check()[-1]
+
+
+def test_what_is_not_proved_names_those_whose_ledgers_were_not_compared(done: Finished) -> None:
+    whole = record(done, "north", "south", "lab", with_answer=True)
+    alone = "\n".join(whole.open_points())
+    assert "that the entries are in the ledgers of north, south, lab: give yours" in alone
+    assert "bytes_sent and missing of north, south, lab" in alone
+    with done.ledger("south") as ledger:
+        points = whole.open_points([whole.check_ledger(ledger)])
+    assert points[0] == "that the entries are in the ledgers of north, lab: give theirs with --ledger"
+    assert "bytes_sent and missing of north, lab" in points[1]
+    assert points[2].startswith("that this is the answer")
+    with done.ledger("south") as south, done.ledger("north") as north, done.ledger("lab") as lab:
+        compared = [whole.check_ledger(ledger) for ledger in (south, north, lab)]
+    assert whole.open_points(compared) == []
+
+
+def test_a_limit_that_was_raised_after_the_session_shows(tmp_path: Path) -> None:
+    done = finish(study(), tmp_path)
+    before = record(done, "south")
+    with done.ledger("south") as ledger:
+        ledger.set_limit(20.0, 1e-6)
+        compared = before.check_ledger(ledger)
+    assert compared.proved == (
+        "the ledger of south has these entries; 1 newer entry followed",
+        "the limit of south was epsilon 10 at delta 1e-06 then and is epsilon 20 at delta 1e-06 now",
+    )
+    assert compared.open_points[0].startswith("what south had spent and left in all")
+    after = record(done, "south")
+    assert (after.parties[0].later, after.parties[0].balance.limit_epsilon) == (1, 20.0)
+    assert after.parties[0].entries[-1].limit_epsilon == 10.0
+    forged = json.loads(after.text())
+    forged["parties"][0]["balance"]["limit_epsilon"] = (15.0).hex()
+    with done.ledger("south") as ledger, pytest.raises(CertificateError, match="had another one at entry 6"):
+        SessionRecord.parse(forged).check_ledger(ledger)
+
+
+def test_what_is_left_is_that_of_the_ledger(done: Finished) -> None:
+    forged = json.loads(record(done, "south").text())
+    forged["parties"][0]["balance"]["left"] = (9.9).hex()
+    changed = SessionRecord.parse(forged)
+    changed.check()  # only the ledger can tell
+    with done.ledger("south") as ledger, pytest.raises(CertificateError, match="left is another number"):
+        changed.check_ledger(ledger)
+
+
+def test_a_draft_and_the_study_with_keys_have_one_hash(done: Finished) -> None:
+    draft = SessionRecord.of(done.study.without_keys())
+    assert draft.is_draft
+    assert draft.terms.keyless_hash == record(done, "north").terms.keyless_hash
+    assert draft.terms.plan_hash != record(done, "north").terms.plan_hash
+    assert SessionRecord.of(done.study.with_session(2)).terms.keyless_hash != draft.terms.keyless_hash
+
+
+def test_a_record_of_a_session_that_a_ledger_lacks_is_not_valid(done: Finished, tmp_path: Path) -> None:
+    with Ledger.create(tmp_path / "new.ledger", "north", 10.0, 1e-6) as ledger:
+        ledger.bind(done.study.party("north").public_key or b"")
+        with pytest.raises(CertificateError, match="has no such entry"):
+            record(done, "north").check_ledger(ledger)

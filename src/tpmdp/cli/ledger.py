@@ -179,11 +179,10 @@ def _summary(opened: Ledger, spent: Spent, last: Entry) -> dict[str, Any]:
 
 
 def _balance(spent: Spent) -> str:
-    from tpmdp.ledger import left_text, rounded_up
+    from tpmdp.ledger import rounded_up
     from tpmdp.report.numbers import plural
 
-    left = left_text(spent.left, spent.limit_epsilon)
-    left = left if left == "none" else f"epsilon {left}"
+    left = spent.left_text if spent.left_text == "none" else f"epsilon {spent.left_text}"
     held = f"; room set aside for {plural(spent.held, 'session')}" if spent.held else ""
     return (
         f"spent epsilon {rounded_up(spent.epsilon)}, limit epsilon {spent.limit_epsilon:.12g} at delta "

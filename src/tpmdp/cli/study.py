@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _FILE: Final = click.Path(path_type=Path, readable=False)  # our own reader words the errors
 _TERMS_MAX: Final = 64 << 20
+_LEDGER_MAX: Final = 1 << 44
+_SQLITE: Final = b"SQLite format 3\0"
 _JOIN_FLAGS: Final = {"party": "--as", "relay": "--relay", "listen": "--listen", "ledger": "--ledger", "data": "--data"}
 
 
@@ -197,25 +199,35 @@ def fingerprint(
 
     Parties with the same phrase have the same parties, keys, budgets, queries and noise plan; deadlines and addresses
     may differ. Below the phrase are the parties' names and public keys, as lines for a peers file.
+
+    The hash without keys is the same before the parties have keys and afterwards: compare it with the draft that was
+    approved. As long as a key is missing, it is all that is printed.
     """
+    from tpmdp.study.expectation import trial_terms
     from tpmdp.study.fingerprint import phrase_of
     from tpmdp.study.identity import public_key_text
     from tpmdp.study.peers import peer_line
 
     study = read_study(study_file, session, None, queries_file=queries_file)
-    if terms_file is None:
-        signed = study.terms()
-    else:
-        signed = read_terms(terms_file)
-        study.check_terms(signed)
-    phrase, digest = phrase_of(signed.plan_hash), signed.plan_hash.hex()
-    keys = {signed.spec.name(index): key for index, key in enumerate(signed.roster)}
+    keys = {party.name: party.public_key for party in study.parties if party.public_key is not None}
+    lacking = [party.name for party in study.parties if party.public_key is None]
+    given = trial_terms(study) if lacking else study.terms()
+    if terms_file is not None:
+        given = read_terms(terms_file)
+        study.check_terms(given)
+    phrase = None if lacking else phrase_of(given.plan_hash)
+    plan_hash = None if lacking else given.plan_hash.hex()
     if as_json:
         texts = {name: public_key_text(key) for name, key in keys.items()}
-        click.echo(json.dumps({"study": signed.label, "phrase": phrase, "plan_hash": digest, "parties": texts}))
+        shown = {"study": given.label, "phrase": phrase, "plan_hash": plan_hash}
+        click.echo(json.dumps({**shown, "keyless_hash": given.keyless_hash.hex(), "parties": texts}))
         return
-    lines = [f"phrase: {' '.join(phrase)}", f"hash:   {digest}"]
-    click.echo("\n".join([signed.label, *lines, "", *(peer_line(name, key) for name, key in keys.items())]))
+    keyless = f"hash of the study without keys: {given.keyless_hash.hex()}"
+    if phrase is None:
+        lines = [keyless, f"The ten words need the keys of all parties; missing: {', '.join(lacking)}."]
+    else:
+        lines = [f"phrase: {' '.join(phrase)}", f"hash:   {plan_hash}", keyless]
+    click.echo("\n".join([given.label, *lines, "", *(peer_line(name, key) for name, key in keys.items())]).rstrip())
 
 
 def read_terms(path: Path) -> Terms:
@@ -248,6 +260,17 @@ def read_study(path: Path, session: int | None, deadline: str | None, queries_fi
     return study
 
 
+def check_ledger_files(paths: Sequence[Path]) -> None:
+    """Refuse files that are no ledgers of a session that has run; none of them may be open in this process."""
+    from tpmdp._util.files import readable
+    from tpmdp.errors import FileError
+
+    for path in paths:
+        with readable(path, _LEDGER_MAX), path.open("rb") as stream:
+            if stream.read(len(_SQLITE)) != _SQLITE:
+                raise FileError(path, "is not a ledger", "give the ledger of a party that took part")
+
+
 def record_of(
     study_file: Path,
     ledgers: Sequence[Path],
@@ -263,6 +286,7 @@ def record_of(
 
     study = read_study(study_file, session, None, queries_file=queries)
     given = None if terms is None else read_terms(terms)
+    check_ledger_files(ledgers)
     with ExitStack() as stack:
         opened = [stack.enter_context(Ledger.open(path)) for path in ledgers]
         return SessionRecord.of(study, opened, given, with_answer=with_answer)

@@ -122,11 +122,14 @@ class Account(LedgerFile):
             others = len([each for each in self._holds_of(unit) if each != session.hex()])
         return spent_after(plain, charge, held=held, limit=limit, sessions=sessions, holds=others)
 
-    def limit(self, unit: str) -> tuple[float, float]:
-        """The most that may be spent in this unit, epsilon and delta; epsilon is infinite where there is no limit."""
+    def limit(self, unit: str, until: int | None = None) -> tuple[float, float]:
+        """The most that may be spent in this unit, epsilon and delta; epsilon is infinite where there is no limit.
+
+        With `until`, the limit that held when the entry of this number was the newest.
+        """
         check_unit(unit)
         with self._guard():
-            balance = self._own_balance(unit)
+            balance = self._own_balance(unit, until)
             return balance.limit_epsilon, balance.limit_delta
 
     def _spent(self, balance: Totals, unit: str) -> Spent:
@@ -174,9 +177,9 @@ class Account(LedgerFile):
                 most[entry.session] = max(mu, entry.mu), max(closeness, entry.closeness)
         return most
 
-    def _own_balance(self, unit: str) -> Totals:
+    def _own_balance(self, unit: str, until: int | None = None) -> Totals:
         """What the newest entry of the unit states; without a limit if it has none."""
-        newest = self._newest_of(unit)
+        newest = self._newest_of(unit, "" if until is None else f"AND number <= {int(until)}")
         return Totals(0.0, 0.0, math.inf, limit_delta=self._last().limit_delta) if newest is None else newest.balance
 
     def charged_plan(self, session: bytes) -> bytes | None:

@@ -43,7 +43,7 @@ class OverspendError(TpmdpError):
         self, path: Path, party: str, study: str, *, cost: float, after: float, spent: Spent, unit: str = ""
     ) -> None:
         self.party, self.study, self.cost, self.after, self.spent = party, study, cost, after, spent
-        total, left = rounded_up(after), left_text(spent.left, spent.limit_epsilon)
+        total, left = rounded_up(after), spent.left_text
         option = f" --unit {unit}" if unit else ""
         less = f", or plan a study with epsilon at most {left}" if left != NONE_LEFT else ""
         super().__init__(
@@ -126,6 +126,19 @@ class Spent:
     mu_left: float  # a release with this mu is accepted
     left: float  # and so is one calibrated to this epsilon at the limit's delta
     held: int = 0  # sessions for which room is set aside; `left` is what they leave
+
+    @property
+    def left_text(self) -> str:
+        """What is left, for people; all of the limit as long as nothing is spent or held.
+
+        `left` is then below the limit by rounding. A study has room for that: its plan is a little stricter than its
+        budget.
+
+        >>> Spent(0.0, 0.0, 0, 0.0, 0.8, 1e-6, 0.19, 0.79999999999999).left_text
+        '0.8'
+        """
+        is_unused = not (self.mu or self.closeness or self.held)
+        return left_text(self.limit_epsilon if is_unused else self.left, self.limit_epsilon)
 
 
 def rounded_up(value: float, digits: int = 6) -> str:

@@ -30,7 +30,7 @@ class Mean(BoundedQuery):
     array([0.5])
     """
 
-    leaves: ClassVar[str] = "the sum of the clipped values, as shares of the range from its middle"
+    leaves: ClassVar[str] = "the sum of the values, each cut to the bounds and scaled to between -1/2 and 1/2"
     spread: ClassVar[float] = 1.0  # one end of the range to the other
 
     @property

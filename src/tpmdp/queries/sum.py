@@ -24,7 +24,7 @@ class Sum(BoundedQuery):
     """
 
     is_linear: ClassVar[bool] = True
-    leaves: ClassVar[str] = "the sum of the clipped values, scaled to about 1 per record"
+    leaves: ClassVar[str] = "the sum of the values, each cut to the bounds and scaled to at most 1 in size"
     dimension: ClassVar[int] = 1
 
     @property

@@ -38,7 +38,9 @@ class Variance(BoundedQuery):
     25.0
     """
 
-    leaves: ClassVar[str] = "the sums of the clipped values and of their squares, scaled to about 1 per record"
+    leaves: ClassVar[str] = (
+        "the sums of the values and of their squares, each cut to the bounds and scaled to between -1/2 and 1/2"
+    )
     spread: ClassVar[float] = PAIR_SPREAD  # the two entries cannot both move by 1
 
     @property

@@ -63,7 +63,8 @@ def _print_records(check: PartyCheck, console: Console) -> None:
         counted = check.records is not None and not column.problem
         cells = [f"{column.missing:,}", f"{column.unusable:,}"] if counted else ["-", "-"]
         table.add_row(escape(column.name), column.kind, *cells, *([escape(column.problem)] if has_problem else []))
-    console.print(keep_numbers(table))
+    if check.columns:  # without data there is nothing to say about columns
+        console.print(keep_numbers(table))
     if check.records is None:
         console.print(escape(f"Records: not counted; the study states {check.records_stated:,}."))
     else:
@@ -166,8 +167,8 @@ def _role(check: PartyCheck, place: int) -> str:
         return "beyond the threshold: no promise"
     last = place + 1 == len(check.coalitions) or not check.coalitions[place + 1].is_within
     if place == 0:
-        return "smallest, and worst within the threshold" if last else "smallest"
-    return "worst within the threshold"
+        return "a single party, and the worst within the threshold" if last else "a single party"
+    return "the worst within the threshold"
 
 
 def check_json(check: PartyCheck) -> dict[str, Any]:

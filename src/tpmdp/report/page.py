@@ -19,24 +19,15 @@ from tpmdp.engines.contract import lacks_noise
 from tpmdp.errors import FileError
 from tpmdp.ledger import rounded_up
 from tpmdp.queries.answer import Answer
-from tpmdp.queries.base import BaseQuery
 from tpmdp.queries.catalogue import KINDS, Kinds
-from tpmdp.queries.subset import SubsetQuery
 from tpmdp.report.markup import Html, joined, name, names, table, tag
 from tpmdp.report.numbers import interval, plural
-from tpmdp.report.page_sections import (
-    ROWS_MAX,
-    charges_section,
-    coalitions_section,
-    promise_section,
-    show_time,
-    sweep_section,
-    verify_section,
-)
+from tpmdp.report.page_promise import ROWS_MAX, coalitions_section, learns_section, person_section, promise_section
+from tpmdp.report.page_sections import charges_section, show_time, sweep_section, verify_section
 from tpmdp.report.page_style import STYLE
 from tpmdp.report.panels import interval_text, panels
 from tpmdp.report.promise import promises_of
-from tpmdp.report.queries import assumed_text, error_text
+from tpmdp.report.queries import assumed_text, error_text, leaves_text
 from tpmdp.report.questions import question_text
 from tpmdp.report.release import count_queries
 from tpmdp.report.svg import bars, intervals
@@ -111,13 +102,15 @@ def read_text(path: Path) -> str:
 
 
 def _sections(record: SessionRecord) -> Iterator[Html]:
-    promised = promises_of(record.terms)
+    promised = promises_of(record.terms, not record.study.computation.uses_relay)
     yield _header(record)
     yield _glance(record)
     yield _asked(record)
     yield _answer(record) if record.answers is not None else _expected(record)
+    yield learns_section(record)
     yield promise_section(record, promised)
     yield coalitions_section(record, promised)
+    yield from person_section(record)
     yield charges_section(record)
     yield sweep_section(record)
     yield verify_section(record)
@@ -187,17 +180,23 @@ def _glance(record: SessionRecord) -> Html:
 
 
 def _asked(record: SessionRecord) -> Html:
-    rows = [[name(query.name), question_text(query)] for query in record.study.queries]
-    leaves = dict.fromkeys(_inner(query).leaves for query in record.study.queries)
-    what = [tag("li", text) for text in leaves if text]
+    queries = record.study.queries
+    rows = [[name(query.name), question_text(query)] for query in queries]
+    leaves = dict.fromkeys(leaves_text(query) for query in queries)
+    asking = {text: [query.name for query in queries if leaves_text(query) == text] for text in leaves}
+    what = [tag("li", "For ", names(asking[text]), f": {text}.") for text in leaves]
+    if record.study.computation.uses_relay:
+        how = "This leaves it, with its noise in it, and masked so that only the sum over all parties can be read:"
+    else:
+        how = "This leaves it, split into shares. All parties add noise to the result before it is opened:"
     shared = "All queries are one release: each has its share of one budget."
     return tag(
         "section",
         tag("h2", "What is asked"),
         table(["query", "question"], rows),
-        tag("p", "Records stay with their party. This leaves it, only with noise, and masked or shared:"),
+        tag("p", f"Records stay with their party. {how}"),
         tag("ul", *what),
-        *([tag("p", shared, class_="note")] if len(record.study.queries) > 1 else []),
+        *([tag("p", shared, class_="note")] if len(queries) > 1 else []),
     )
 
 
@@ -265,12 +264,3 @@ def _record(record: SessionRecord) -> Html:
     """The record as text. It is ASCII, and escaped, so no part of it is markup."""
     summary = tag("summary", "The record: study, plan, ledger entries and hashes, for programs")
     return tag("details", summary, tag("pre", record.text(), id=_MARK))
-
-
-# Words ----------------------------------------------------------------------------------------------------------------
-
-
-def _inner(query: BaseQuery) -> BaseQuery:
-    while isinstance(query, SubsetQuery):
-        query = query.query
-    return query

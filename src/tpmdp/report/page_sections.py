@@ -1,113 +1,20 @@
-"""The sections of a report on what is promised, what it costs and how to check it."""
+"""The sections of a report on what the session costs, how noise changes, and how to check the report."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Iterator
 
-from tpmdp.engines.contract import lacks_noise
-from tpmdp.ledger import Entry, promise, rounded_up, square_up
-from tpmdp.report.markup import Html, joined, name, names, table, tag
+from tpmdp.ledger import Entry, left_text, promise, rounded_up, square_up
+from tpmdp.report.markup import Html, joined, name, table, tag
 from tpmdp.report.noise_sweep import NoiseSweep, noise_sweep
-from tpmdp.report.numbers import number, plural
-from tpmdp.report.promise import PartyPromise, percent_up
+from tpmdp.report.numbers import number
+from tpmdp.report.page_promise import ROWS_MAX
 from tpmdp.report.style import BLUE, GREY
 from tpmdp.report.svg import Chart, Line, lines
 from tpmdp.study.fingerprint import phrase_of
 from tpmdp.study.identity import public_key_text
 from tpmdp.study.record import SessionRecord
-
-ROWS_MAX: Final = 60  # longer tables show the first ones
-
-
-def promise_section(record: SessionRecord, promised: Sequence[PartyPromise]) -> Html:
-    """The promise in plain words, and what it leaves out."""
-    study, terms = record.study, record.terms
-    if lacks_noise(terms):
-        text = "Nothing is promised: no noise is added, so a receiver may learn about a single record from the answer."
-        return tag("section", tag("h2", "The promise in plain words"), tag("p", text))
-    unit = "one record" if study.unit == "record" else "all records of one party"
-    most = plural(terms.colluders, "party", "parties")
-    limited = [each for each in promised if math.isfinite(each.offered)]
-    weakest = max(limited, key=lambda each: each.guess, default=None)
-    words = [
-        tag(
-            "p",
-            f"Think of somebody who wants to find out about {unit}, who knows all other data, and who has the help "
-            f"of up to {most}: all that these hold, sent and received. From all of it they learn hardly anything about "
-            f"{'that record' if study.unit == 'record' else 'those records'}, because the answer would have looked "
-            "almost the same if it had said something else.",
-        )
-    ]
-    if weakest is not None:
-        words.append(
-            tag(
-                "p",
-                "In numbers: suppose two values are as likely as each other. A blind guess between them is right 50 % "
-                f"of the time. With the answer, the best guess is right at most {percent_up(weakest.guess)} of the "
-                "time, for ",
-                name(weakest.party),
-                "; the table below has each party.",
-            )
-        )
-    not_promised = [
-        f"If more than {most} work together, the promise does not hold.",
-        "It counts on the other parties to add their noise, as this software does.",
-        "What is true of many people stays visible: a study may show that a habit harms, and that says something about "
-        "everybody who has it.",
-        "The promise is for this session. Further sessions about the same records add up; each party's ledger counts "
-        "them and refuses what goes over its limit.",
-        f"It protects {'a record' if study.unit == 'record' else 'a party'}. A person with records at several parties "
-        "has less: tpmdp plan --person says how much.",
-    ]
-    if not study.computation.uses_relay:
-        not_promised.append(
-            "It holds against parties that pool what they see, not against some that send wrong messages."
-        )
-    if len(study.receivers) < len(study.parties):
-        not_promised.append("The answer must stay with its receivers. To publish it, all parties must be receivers.")
-    heading = tag("h3", "What it does not promise")
-    items = tag("ul", *(tag("li", text) for text in not_promised))
-    return tag("section", tag("h2", "The promise in plain words"), *words, heading, items)
-
-
-def coalitions_section(record: SessionRecord, promised: Sequence[PartyPromise]) -> Html:
-    """What each party offers and is promised, against whom."""
-    study = record.study
-    mine = {each.party for each in record.parties}
-    shown = list(promised[:ROWS_MAX]) + [each for each in promised[ROWS_MAX:] if each.party in mine]
-    rows = []
-    for each in shown:
-        who = names(each.coalition) if each.coalition else Html("nobody can attack")
-        rows.append(
-            [
-                name(each.party),
-                f"{study.party(each.party).records:,}",
-                "yes" if each.receives else "",
-                number(each.offered),
-                number(each.delta),
-                rounded_up(each.epsilon),
-                percent_up(each.guess),
-                who,
-            ]
-        )
-    headings = ["party", "records", "receives", "offered epsilon", "at delta", "real epsilon", "best guess", "against"]
-    more = len(promised) - len(shown)
-    drop = " Those that drop out count as members." if study.tolerate else ""
-    return tag(
-        "section",
-        tag("h2", "Each party and its worst coalition"),
-        table(headings, rows, numbers={1, 3, 4, 5, 6}, has_cards=True),
-        *([tag("p", f"{more} more parties are in the record below.", class_="note")] if more > 0 else []),
-        tag(
-            "p",
-            "offered: the budget in the study. real: what the session costs the party against the worst coalition that "
-            f"the threshold allows; smaller is safer. against: who would have to work together for that.{drop} "
-            "best guess: how often the best guess is right where a blind one is right half the time.",
-            class_="note",
-        ),
-    )
 
 
 def charges_section(record: SessionRecord) -> Html:
@@ -129,7 +36,35 @@ def charges_section(record: SessionRecord) -> Html:
     headings = ["ledger of", "entry", "what", "time (UTC)", "epsilon", "in all", "limit", "hash begins"]
     note = "epsilon: of this session alone. in all: of every session in this ledger until then. At the limit's delta."
     entries = table(headings, cells, numbers={1, 4, 5, 6}, has_cards=True)
-    return tag("section", heading, entries, tag("p", note, class_="note"))
+    return tag("section", heading, entries, tag("p", note, class_="note"), *_balances(record))
+
+
+def _balances(record: SessionRecord) -> Iterator[Html]:
+    """The ledgers when the report was made, and which limits were changed after the session."""
+    yield tag("h3", "The ledgers when this report was made")
+    rows, changed = [], []
+    for each in record.parties[:ROWS_MAX]:
+        balance, last = each.balance, each.entries[-1]
+        limit = _limit_text(*balance.limit)
+        left = left_text(balance.left, balance.limit_epsilon)
+        rows.append([name(each.party), limit, rounded_up(balance.spent), left, each.head[0], each.later])
+        before = _limit_text(last.limit_epsilon, last.limit_delta)
+        if balance.limit != (last.limit_epsilon, last.limit_delta):
+            text = f" was changed after this session: it was {before} and is {limit}."
+            changed.append(tag("p", tag("strong", "The limit of ", name(each.party), text)))
+    headings = ["ledger of", "limit", "spent in all", "left for one more", "entries in all", "after this session"]
+    yield table(headings, rows, numbers={1, 2, 3, 4, 5}, has_cards=True)
+    yield from changed
+    yield tag(
+        "p",
+        "left for one more: the largest epsilon of one further session. entries in all: as tpmdp ledger verify counts "
+        "them; besides those of sessions a ledger has one when it is made, one for its key and one for each new limit.",
+        class_="note",
+    )
+
+
+def _limit_text(epsilon: float, delta: float) -> str:
+    return f"{number(epsilon)} at {number(delta)}"
 
 
 def _entry_row(entry: Entry) -> list[object]:
@@ -137,7 +72,7 @@ def _entry_row(entry: Entry) -> list[object]:
     delta = entry.limit_delta
     alone = rounded_up(promise(square_up(entry.mu), entry.closeness, delta)) if priced else ""
     total = rounded_up(promise(entry.mu_squared_total, entry.closeness_total, delta))
-    limit = f"{number(entry.limit_epsilon)} at {number(delta)}"
+    limit = _limit_text(entry.limit_epsilon, delta)
     words = {"hold": "room set aside", "settle": f"ended: {entry.outcome}"}
     return [
         entry.number,
@@ -176,7 +111,12 @@ def sweep_section(record: SessionRecord) -> Html:
         ),
         tag("div", *_sweep_pictures(result, unit), class_="pictures"),
         table(headings, rows, numbers=set(range(1, len(headings)))),
-        tag("p", f"{unit} (standard deviation). 0: no noise, and no protection from a receiver.", class_="note"),
+        tag(
+            "p",
+            f"{unit} (standard deviation). 0: no noise, and no protection from a receiver. one trusted office: if one "
+            "that all trust held all data.",
+            class_="note",
+        ),
     )
 
 
@@ -192,7 +132,15 @@ def _sweep_pictures(result: NoiseSweep, unit: str) -> Iterator[Html]:
     drawn = [Line("plan of least noise", BLUE, curve, has_dots=len(curve) <= 15)]
     if result.is_relative:
         level = result.curator
-        drawn.append(Line("trusted curator", GREY, [(ends[0], level), (ends[1], level)], dash="4 3", has_dots=False))
+        drawn.append(
+            Line(
+                "one trusted office",
+                GREY,
+                [(ends[0], level), (ends[1], level)],
+                dash="4 3",
+                has_dots=False,
+            )
+        )
     mark = (float(result.threshold), 1.0) if result.is_relative else None
     chart = Chart("threshold: how many parties may collude", unit, drawn, mark=mark, ticks=ticks)
     yield tag("figure", tag("figcaption", "Noise against the threshold"), lines(chart, "Noise against the threshold"))
@@ -217,15 +165,27 @@ def verify_section(record: SessionRecord) -> Html:
             ]
         )
     ]
-    rows: list[list[object]] = [["version of tpmdp", record.written_by]]
+    keyless = _long(terms.keyless_hash.hex())
+    rows: list[list[object]] = [["version of tpmdp", record.written_by], ["hash of the study without keys", keyless]]
     if record.is_draft:
-        steps.append(Html("Once all parties have keys, a new report has the hash of what they will sign."))
+        steps.append(
+            joined(
+                [
+                    "Keep the hash of the study without keys with your approval. Once all parties have keys, ",
+                    tag("code", "tpmdp fingerprint study.toml"),
+                    " and every report print it again: the same hash means the study that you approved.",
+                ]
+            )
+        )
     else:
         steps.append(
             joined(
                 [
                     tag("code", "tpmdp verify report.html --ledger YOUR.ledger"),
-                    ": also compares with your ledger, which whoever made this file cannot have changed.",
+                    ": also compares with your ledger. Who holds the ledger and the key of a party can make another "
+                    "ledger; so auditors keep its head from earlier, and compare (",
+                    tag("code", "tpmdp ledger verify YOUR.ledger --head HEAD"),
+                    ").",
                 ]
             )
         )
@@ -238,6 +198,7 @@ def verify_section(record: SessionRecord) -> Html:
                 ]
             )
         )
+        steps.append(Html("Compare the hash of the study without keys with the draft that you approved."))
         rows.append(["ten words", tag("strong", " ".join(phrase_of(terms.plan_hash)))])
         rows.append(["hash of study and plan", _long(terms.plan_hash.hex())])
         rows.append(["session", _long(terms.session.hex())])
@@ -255,6 +216,7 @@ def verify_section(record: SessionRecord) -> Html:
     return tag(
         "section",
         tag("h2", "How to check this report"),
+        tag("p", tag("strong", "Keep this HTML file: "), "only it can be verified, not a print of it."),
         tag("ol", *(tag("li", step) for step in steps)),
         table(["what", "value"], rows),
     )

@@ -148,7 +148,7 @@ def plan_table(report: PlanReport, width: int = 140) -> Table:
     if not weights.are_equal:
         add_numbers(table, "weight")
         budget.append(weights.each)
-    add_numbers(table, "need", "own\nnoise", "real\nepsilon", "slack")
+    add_numbers(table, "need", "own\nnoise", "real\nepsilon", "margin")
     if width >= _WIDE:  # otherwise `coalition_table` has it
         table.add_column("if these\ncollude", overflow="fold")
     rows, hidden = _shown_rows(plan)
@@ -170,7 +170,7 @@ def plan_table(report: PlanReport, width: int = 140) -> Table:
     keep_numbers(table).caption = (
         f"{_common(spec)}need: variance the budget asks for{'' if weights.are_equal else ' at this weight'}. "
         "own noise: variance the party adds.\n"
-        "real epsilon: what it gets against the worst coalition. slack: honest noise over need."
+        "real epsilon: what it gets against the worst coalition. margin: honest noise over need."
     )
     return table
 

@@ -86,8 +86,8 @@ def print_expectation(study: Study, expected: Expectation, kind: str | None, con
         " apart: in separate studies that share the budgets equally." if apart else ""
     )
     console.print(table)
-    for text in dict.fromkeys(_leaves(each.query) for each in shown):
-        names = ", ".join(each.query.name for each in shown if _leaves(each.query) == text)
+    for text in dict.fromkeys(leaves_text(each.query) for each in shown):
+        names = ", ".join(each.query.name for each in shown if leaves_text(each.query) == text)
         console.print(escape(f"Leaves each party for {names}, with noise: {text}."))
     console.print()
     console.print(expected_table(study, shown))
@@ -124,11 +124,11 @@ def _charges_table(study: Study, expected: Expectation) -> Table:
     return charges
 
 
-def _leaves(query: BaseQuery) -> str:
-    """What leaves the party; that of the inner query for `where` and `by`."""
-    while isinstance(query, SubsetQuery):
-        query = query.query
-    return query.leaves
+def leaves_text(query: BaseQuery) -> str:
+    """What leaves the party for a query, in words; that of the inner query for `where` and `by`."""
+    if isinstance(query, SubsetQuery):
+        return f"{leaves_text(query.query)}; and how many records count, where the answer needs it"
+    return query.leaves or "what its author says"
 
 
 def expected_table(study: Study, shown: Sequence[ExpectedQuery]) -> Table:
@@ -245,7 +245,7 @@ def expected_json(each: ExpectedQuery) -> dict[str, Any]:
     return {
         "query": each.query.name,
         "kind": each.query.settings()["kind"],
-        "leaves": _leaves(each.query),
+        "leaves": leaves_text(each.query),
         "entries": each.entries,
         "sensitivity": list(each.sensitivity),
         "noise_of_an_entry": each.noise,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -100,7 +101,7 @@ def check_party(
         cost=None if known is None else _epsilon(known, index),
         charged_now=account.state not in ("charged", "settled"),
         after=None if is_lost else account.after,
-        coalitions=() if known is None else _coalitions(known, index),
+        coalitions=() if known is None else _coalitions(study, known, index),
         expected=expected,
         problems=tuple(problems.met),
         notes=(
@@ -369,8 +370,11 @@ def _epsilon(terms: Terms, index: int, colluders: int | None = None) -> float:
     return promise(square_up(mu), closeness, float(terms.spec.delta[index]))
 
 
-def _coalitions(terms: Terms, index: int) -> tuple[Coalition, ...]:
-    """The smallest that can learn anything, the worst within the threshold, and the worst with one party more."""
+def _coalitions(study: Study, terms: Terms, index: int) -> tuple[Coalition, ...]:
+    """The smallest that can learn anything, the worst within the threshold, and the worst with one party more.
+
+    One party more than the threshold can put all shares together, where the study is computed on shares.
+    """
     spec = terms.spec
     within = max(1, int(np.max(spec.threshold)))
     squares = (terms.sigma * terms.sigma).astype(np.float64)
@@ -382,5 +386,7 @@ def _coalitions(terms: Terms, index: int) -> tuple[Coalition, ...]:
         names = tuple(spec.name(member) for member in members)
         if names:
             is_within = size <= int(np.max(spec.threshold))
-            result.append(Coalition(names, _epsilon(terms, index, size), is_within))
+            has_shares = size > within and not study.computation.uses_relay
+            epsilon = math.inf if has_shares else _epsilon(terms, index, size)
+            result.append(Coalition(names, epsilon, is_within))
     return tuple(result)

@@ -6,9 +6,8 @@ parses study and plan, proves again that the plan keeps every budget, and recomp
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
@@ -23,61 +22,22 @@ from tpmdp.engines.mpyc.job import MpycJob, guarantee_of
 from tpmdp.errors import CertificateError, InputError, shown
 from tpmdp.ledger import Entry, Ledger, promise, square_up
 from tpmdp.ledger.entry import entry_hash
+from tpmdp.ledger.spending import check_limit
 from tpmdp.protocol.terms import Terms
 from tpmdp.queries.answer import Answer
 from tpmdp.queries.catalogue import KINDS, Kinds
 from tpmdp.queries.computation import SharedFunction
+from tpmdp.study.expectation import trial_terms
 from tpmdp.study.model import Study
-from tpmdp.study.release import PartyRelease
-from tpmdp.study.session import RELEASE, key_of
+from tpmdp.study.party_record import LedgerBalance, LedgerComparison, PartyRecord, party_of
+from tpmdp.study.session import key_of
 
 FORMAT: Final = "tpmdp.session"
-VERSION: Final = 1
+VERSION: Final = 2
 _REMEDY: Final = "make it again with tpmdp report, from the study and the ledger"
 _ORDER: Final = ("hold", "charge", "settle")  # of the entries of a session
-
-
-@dataclass(frozen=True)
-class PartyRecord:
-    """One party's side of a session: the entries in its ledger, the ledger's head then, and what it reported."""
-
-    party: str
-    entries: tuple[Entry, ...]
-    head: tuple[int, str]  # number and hash of the ledger's newest entry
-    bytes_sent: int | None = None  # None: the session has not ended for this party
-    missing: tuple[str, ...] = ()  # parties that dropped out
-
-    @property
-    def charge(self) -> Entry | None:
-        """The entry that charges the session; None if it was not charged."""
-        return next((entry for entry in self.entries if entry.is_charge), None)
-
-    @property
-    def status(self) -> str:
-        """How far the session has come for this party: held, charged or settled."""
-        return {"hold": "held", "settle": "settled"}.get(self.entries[-1].kind, "charged")
-
-    @classmethod
-    def of(cls, party: str, terms: Terms, ledger: Ledger) -> tuple[PartyRecord, tuple[Answer, ...] | None]:
-        """The party's record from its ledger, and the answers if that has them."""
-        key = key_of(terms)
-        entries = ledger.entries_of(key)
-        if not entries:
-            other = ledger.charged_plan(key.session)
-            rule = f"has no entry of {shown(terms.label)} with this plan"
-            remedy = "check the number of the session; for a report on the plan, name the study without a ledger"
-            if other is not None:
-                rule = f"has {shown(terms.label)} with another plan or query"
-                remedy = "give the study file, and the terms if there were any, with which the party joined"
-            raise InputError("ledger", str(ledger.path), rule, remedy)
-        newest = ledger.newest(1)[0]
-        head = newest.number, newest.hash
-        stored = ledger.private_state(key).get(RELEASE)
-        if stored is None:
-            return cls(party, tuple(entries), head), None
-        release = PartyRelease.of_plain(json.loads(stored))
-        record = cls(party, tuple(entries), head, bytes_sent=release.bytes_sent, missing=release.missing)
-        return record, release.answers
+_RELEASE: Final = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}", re.ASCII)  # a version of tpmdp
+_OTHER_MACHINE: Final = 1e-9  # logarithms differ between machines in the last digits
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,12 +68,11 @@ class SessionRecord:
             if ledgers:
                 remedy = "give the file the parties joined with; tpmdp run leaves it in its state folder"
                 raise InputError("study", study.name, "has no public keys, so its session is not known", remedy)
-            keys = {party.name: hashlib.sha256(party.name.encode()).digest() for party in study.parties}
-            return cls(study, study.with_keys(keys).terms(), is_draft=True)
+            return cls(study, trial_terms(study), is_draft=True)
         if terms is not None:
             study.check_terms(terms)
         signed = study.terms() if terms is None else terms
-        pairs = [PartyRecord.of(_party_of(study, ledger), signed, ledger) for ledger in ledgers]
+        pairs = [PartyRecord.of(study, signed, ledger) for ledger in ledgers]
         names = [record.party for record, _ in pairs]
         if len(set(names)) < len(names):
             raise InputError("ledger", ", ".join(names), "has a party twice", "give one ledger per party")
@@ -168,11 +127,13 @@ class SessionRecord:
             "study": self.study.toml(),
             "terms": self.terms.canonical(),
             "plan_hash": self.terms.plan_hash.hex(),
+            "keyless_hash": self.terms.keyless_hash.hex(),
             "parties": [
                 {
                     "party": record.party,
                     "entries": [_plain_entry(entry) for entry in record.entries],
                     "head": list(record.head),
+                    "balance": {item.name: getattr(record.balance, item.name).hex() for item in fields(LedgerBalance)},
                     "bytes_sent": record.bytes_sent,
                     "missing": list(record.missing),
                 }
@@ -188,10 +149,12 @@ class SessionRecord:
     def parse(cls, document: Any, kinds: Kinds = KINDS) -> SessionRecord:
         """The record of a document, whoever wrote it; `check` says whether it holds."""
         keys = ("format", "version", "written_by", "session", "receivers", "answers", "draft", "study", "terms")
-        root = read.table("record", document, [*keys, "plan_hash", "parties"])
-        if root["format"] != FORMAT or root["version"] != VERSION or isinstance(root["version"], bool):
-            value = f"{read.written(root['format'])} version {read.written(root['version'])}"
-            raise InputError("format", value, f"is not {FORMAT} version {VERSION}", "use the tpmdp that wrote it")
+        if not isinstance(document, dict) or (document.get("format"), document.get("version")) != (FORMAT, VERSION):
+            given = document if isinstance(document, dict) else {}
+            value = f"{read.written(given.get('format'))} version {read.written(given.get('version'))}"
+            remedy = "use the tpmdp that wrote it, or make it again with tpmdp report, from the study and the ledger"
+            raise InputError("format", value, f"is not {FORMAT} version {VERSION}", remedy)
+        root = read.table("record", document, [*keys, "plan_hash", "keyless_hash", "parties"])
         study = _read_study(root["study"], kinds)
         answers = root["answers"]
         record = cls(
@@ -199,7 +162,7 @@ class SessionRecord:
             Terms.parse(_text("terms", root["terms"])),
             tuple(_read_party(study, each) for each in read.entries("parties", root["parties"])),
             answers=None if answers is None else tuple(_read_answer(each) for each in read.entries("answers", answers)),
-            written_by=read.title("written_by", root["written_by"]),
+            written_by=_version("written_by", root["written_by"]),
             is_draft=read.truth("draft", root["draft"]),
         )
         if canonical_json(record.document()) != canonical_json(document):
@@ -265,8 +228,16 @@ class SessionRecord:
         newest = record.entries[-1]
         if number < newest.number or (number == newest.number and head != newest.hash):
             raise CertificateError(f"ledger violated: the head of {name} is not a later entry")
+        if not record.later and record.balance.limit != (newest.limit_epsilon, newest.limit_delta):
+            raise CertificateError(f"limit violated: that of {name} is not the one in its newest entry")
+        spent = promise(newest.mu_squared_total, newest.closeness_total, record.balance.limit_delta)
+        if not spent <= record.balance.spent * (1 + _OTHER_MACHINE):
+            raise CertificateError(f"balance violated: {name} has spent more than the record says")
+        if not 0 <= record.balance.left <= record.balance.limit_epsilon:
+            raise CertificateError(f"balance violated: {name} cannot have so much left")
         what = {"held": "has set room aside", "charged": "was charged", "settled": "was charged"}[record.status]
-        return f"{name} {what} for this session and plan: {len(kinds)} entries with their hashes, head {head[:16]}"
+        entries = f"{len(kinds)} of the {number} entries in its ledger"
+        return f"{name} {what} for this session and plan: {entries}, with their hashes; head {head[:16]}"
 
     def _check_answers(self) -> None:
         names = {query.name for query in self.study.queries}
@@ -276,36 +247,64 @@ class SessionRecord:
         if not any(record.party in self.study.receivers and record.status == "settled" for record in self.parties):
             raise CertificateError("answer violated: no receiver in this record has finished the session")
 
-    def check_ledger(self, ledger: Ledger) -> list[str]:
-        """Compare with a party's ledger, which the author of the record cannot have changed."""
-        name = _party_of(self.study, ledger)
+    def check_ledger(self, ledger: Ledger) -> LedgerComparison:
+        """Compare with a party's ledger; a `CertificateError` says what differs."""
+        name = party_of(self.study, ledger)
         record = next((each for each in self.parties if each.party == name), None)
         if record is None:
             raise InputError("ledger", str(ledger.path), f"is of {name}, who is not in the record", "give another one")
-        for number, digest in ((entry.number, entry.hash) for entry in record.entries):
-            if not ledger.has_entry(number, digest):
-                raise CertificateError(f"ledger violated: the ledger of {name} has no such entry {number}")
+        for entry in record.entries:
+            if not ledger.has_entry(entry.number, entry.hash):
+                raise CertificateError(f"ledger violated: the ledger of {name} has no such entry {entry.number}")
         if not ledger.has_entry(*record.head):
             raise CertificateError(f"ledger violated: the ledger of {name} does not have the record's head")
-        statements = [f"the ledger of {name} has these entries and the head"]
-        _, answers = mine = PartyRecord.of(name, self.terms, ledger)
-        if record.status == "settled" and (mine[0].missing, mine[0].bytes_sent) != (record.missing, record.bytes_sent):
-            raise CertificateError(f"outcome violated: the ledger of {name} has another one")
-        if self.answers is not None and answers is not None:
+        if ledger.limit(self.study.unit, record.head[0]) != record.balance.limit:
+            raise CertificateError(f"limit violated: the ledger of {name} had another one at entry {record.head[0]}")
+        mine, answers = PartyRecord.of(self.study, self.terms, ledger)
+        if record.status == "settled":
+            for field in ("bytes_sent", "missing"):
+                if getattr(mine, field) != getattr(record, field):
+                    raise CertificateError(f"{field} violated: the ledger of {name} has another value")
+        proved, open_points = self._compare_heads(record, mine)
+        has_answer = self.answers is not None and answers is not None
+        if has_answer:
             if answers != self.answers:
                 raise CertificateError(f"answer violated: the ledger of {name} has another answer")
-            statements.append(f"the answer is the one in the ledger of {name}")
-        return statements
+            proved.append(f"the answer is the one in the ledger of {name}")
+        return LedgerComparison(name, tuple(proved), tuple(open_points), has_answer=has_answer)
 
+    def _compare_heads(self, record: PartyRecord, mine: PartyRecord) -> tuple[list[str], list[str]]:
+        """What the ledger says now against what it said then: what agrees, and what cannot be compared any more."""
+        name, then, now = record.party, record.balance, mine.balance
+        newer = mine.head[0] - record.head[0]
+        if not newer:
+            for field in ("spent", "left"):
+                if not math.isclose(getattr(then, field), getattr(now, field), rel_tol=_OTHER_MACHINE):
+                    raise CertificateError(f"balance violated: {field} is another number in the ledger of {name}")
+            return [f"the ledger of {name} has these entries, this limit and this head"], []
+        followed = "1 newer entry followed" if newer == 1 else f"{newer} newer ones followed"
+        proved = [f"the ledger of {name} has these entries; {followed}"]
+        if now.limit != then.limit:
+            limits = [f"epsilon {epsilon:g} at delta {delta:g}" for epsilon, delta in (then.limit, now.limit)]
+            proved.append(f"the limit of {name} was {limits[0]} then and is {limits[1]} now")
+        return proved, [f"what {name} had spent and left in all when the report was made: its ledger has moved on"]
 
-def _party_of(study: Study, ledger: Ledger) -> str:
-    """The party that a ledger belongs to: by its key, or by name if it was never bound to one."""
-    owner = ledger.owner
-    for party in study.parties:
-        if party.public_key == owner if owner is not None else party.name == ledger.party:
-            return party.name
-    rule = f"belongs to {shown(ledger.party)}, whose key is not in the study"
-    raise InputError("ledger", str(ledger.path), rule, "give the ledger of a party of the study")
+    def open_points(self, compared: Sequence[LedgerComparison] = ()) -> list[str]:
+        """What neither the record alone nor a comparison with these ledgers proves, in words."""
+        points = [point for each in compared for point in each.open_points]
+        done = {each.party for each in compared}
+        others = [record.party for record in self.parties if record.party not in done]
+        if others:
+            whose = "yours with --ledger" if not done else "theirs with --ledger"
+            points.append(f"that the entries are in the ledgers of {_some(others)}: give {whose}")
+            points.append(f"limit, spent, left, bytes_sent and missing of {_some(others)}: only their ledgers tell")
+        if self.is_draft:
+            points.append("that this is the study you know: compare the hash with the draft that you approved")
+        elif not done:
+            points.append("that this is the study you know: compare the hash with tpmdp fingerprint")
+        if self.answers is not None and not any(each.has_answer for each in compared):
+            points.append("that this is the answer: give the ledger of a receiver with --ledger")
+        return points
 
 
 def _plain_entry(entry: Entry) -> dict[str, Any]:
@@ -329,13 +328,15 @@ def _read_entry(value: Any) -> Entry:
 
 
 def _read_party(study: Study, value: Any) -> PartyRecord:
-    table = read.table("party", value, ("party", "entries", "head", "bytes_sent", "missing"))
+    table = read.table("party", value, ("party", "entries", "head", "balance", "bytes_sent", "missing"))
     name = _text("party", table["party"])
     study.index(name)  # refuses a party that is not in the study
     entries = tuple(_read_entry(each) for each in read.entries("entries", table["entries"]))
     head, sent = read.entries("head", table["head"]), table["bytes_sent"]
     if not entries or len(head) != 2:
         raise InputError("entries", len(entries), f"of {name} lack something", _REMEDY)
+    balance = read.table("balance", table["balance"], [item.name for item in fields(LedgerBalance)])
+    check_limit(*(_hex(key, balance[key]) for key in ("limit_epsilon", "limit_delta")))
     missing = tuple(_text("missing", each) for each in read.entries("missing", table["missing"]))
     for each in missing:
         study.index(each)
@@ -343,6 +344,7 @@ def _read_party(study: Study, value: Any) -> PartyRecord:
         name,
         entries,
         (read.whole("head", head[0], 1, high=1 << 53), _text("head", head[1])),
+        balance=LedgerBalance(**{key: _hex(key, each) for key, each in balance.items()}),
         bytes_sent=None if sent is None else read.whole("bytes_sent", sent, 0, high=1 << 53),
         missing=missing,
     )
@@ -374,6 +376,16 @@ def _text(field: str, value: Any) -> str:
     if not isinstance(value, str):
         raise InputError(field, read.written(value), "is not text", _REMEDY)
     return value
+
+
+def _version(field: str, value: Any) -> str:
+    if not isinstance(value, str) or not _RELEASE.fullmatch(value):
+        raise InputError(field, read.written(value), "is not a version such as 0.8.0", _REMEDY)
+    return value
+
+
+def _some(names: Sequence[str], most: int = 12) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _hex(field: str, value: Any) -> float:

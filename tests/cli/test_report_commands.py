@@ -39,7 +39,11 @@ def test_a_run_leaves_a_report_that_can_be_verified(folder: Path) -> None:
     assert compared["valid"]
     others = "hospital_south, university, statistics_office"
     assert compared["not_proved"][0] == f"that the entries are in the ledgers of {others}: give theirs with --ledger"
-    assert len(compared["not_proved"]) == 2  # and what only their ledgers tell
+    assert len(compared["not_proved"]) == 4  # what only their ledgers tell, the approval, and who holds the keys
+    approved = tpmdp("verify", "answer.html", "--approved", compared["keyless_hash"], folder=folder).stdout
+    assert "this is the study that was approved" in approved
+    line = refused("verify", "answer.html", "--approved", "abc", folder=folder)
+    assert "--approved = abc must be 64 digits of hexadecimal" in line
     assert "the answer is the one in the ledger of hospital_north" in compared["proved"]
     phrase = " ".join(phrase_of(bytes.fromhex(compared["plan_hash"])))
     assert phrase in (folder / "answer.html").read_text()

@@ -270,15 +270,28 @@ def test_what_is_not_proved_names_those_whose_ledgers_were_not_compared(done: Fi
     whole = record(done, "north", "south", "lab", with_answer=True)
     alone = "\n".join(whole.open_points())
     assert "that the entries are in the ledgers of north, south, lab: give yours" in alone
-    assert "bytes_sent and missing of north, south, lab" in alone
+    assert "bytes sent and drop-outs as north, south, lab saw them" in alone
     with done.ledger("south") as ledger:
         points = whole.open_points([whole.check_ledger(ledger)])
     assert points[0] == "that the entries are in the ledgers of north, lab: give theirs with --ledger"
-    assert "bytes_sent and missing of north, lab" in points[1]
-    assert points[2].startswith("that this is the answer")
+    assert "bytes sent and drop-outs as north, lab saw them" in points[1]
+    assert any(point.startswith("that this is the answer") for point in points)
+    mine = "\n".join(record(done, "south").open_points())
+    assert "what north, lab did: this report has no entries of theirs" in mine
     with done.ledger("south") as south, done.ledger("north") as north, done.ledger("lab") as lab:
         compared = [whole.check_ledger(ledger) for ledger in (south, north, lab)]
-    assert whole.open_points(compared) == []
+    keys = "who holds the keys: one person can make them all; compare tpmdp fingerprint by telephone"
+    assert whole.open_points(compared, is_approved=True) == [keys]
+
+
+def test_a_report_is_compared_with_the_draft_that_was_approved(done: Finished) -> None:
+    whole = record(done, "south")
+    approved = whole.terms.keyless_hash.hex()
+    assert "that was approved" in whole.check_approved(approved.upper())
+    with pytest.raises(CertificateError, match="approval violated"):
+        whole.check_approved("0" * 64)
+    with pytest.raises(InputError, match="must be 64 digits of hexadecimal"):
+        whole.check_approved(approved[:63])
 
 
 def test_a_limit_that_was_raised_after_the_session_shows(tmp_path: Path) -> None:

@@ -138,10 +138,16 @@ def plan(
     type=_FILE,
     help="Compare a report with this ledger of a party; may be given more than once.",
 )
+@click.option("--approved", metavar="HASH", help="Compare a report with the hash of the draft that was approved.")
 @queries_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 def verify(
-    plan_file: Path, names: tuple[str, ...], ledger_files: tuple[Path, ...], queries_file: Path | None, as_json: bool
+    plan_file: Path,
+    names: tuple[str, ...],
+    ledger_files: tuple[Path, ...],
+    approved: str | None,
+    queries_file: Path | None,
+    as_json: bool,
 ) -> None:
     """Check a plan.json, or a report of tpmdp report or join --out, whoever made it.
 
@@ -152,8 +158,10 @@ def verify(
     if is_record(plan_file):
         if names:
             raise InputError("--party", ", ".join(names), "is for plans", "leave it out: a report shows every party")
-        verify_record(plan_file, ledger_files, queries_file, as_json=as_json)
+        verify_record(plan_file, ledger_files, queries_file, approved=approved, as_json=as_json)
         return
+    if approved is not None:
+        raise InputError("--approved", approved, "is for reports", "leave it out to check a plan")
     if ledger_files:
         raise InputError("--ledger", str(ledger_files[0]), "is for reports", "leave it out to check a plan")
     from tpmdp._util.progress import stage

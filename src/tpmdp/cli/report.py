@@ -140,7 +140,9 @@ def is_record(path: Path) -> bool:
     return b'"tpmdp.session"' in start
 
 
-def verify_record(path: Path, ledger_files: Sequence[Path], queries_file: Path | None, as_json: bool) -> None:
+def verify_record(
+    path: Path, ledger_files: Sequence[Path], queries_file: Path | None, *, approved: str | None, as_json: bool
+) -> None:
     """Check a report or a record, alone and against ledgers, and print what was proved."""
     from tpmdp.ledger import Ledger
     from tpmdp.queries.custom import load_queries
@@ -151,6 +153,9 @@ def verify_record(path: Path, ledger_files: Sequence[Path], queries_file: Path |
         raise CertificateError("page violated: the page says something else than the record inside it")
     if same:
         statements.append("the page says what the record says")
+    if approved is not None:
+        with as_flags({"approved": "--approved"}):
+            statements.append(record.check_approved(approved))
     compared = []
     with as_flags({"ledger": "--ledger"}):
         check_ledger_files(ledger_files)
@@ -158,7 +163,7 @@ def verify_record(path: Path, ledger_files: Sequence[Path], queries_file: Path |
             with Ledger.open(file) as ledger:
                 compared.append(record.check_ledger(ledger))
     statements += [text for each in compared for text in each.proved]
-    open_points = record.open_points(compared)
+    open_points = record.open_points(compared, is_approved=approved is not None)
     is_verified = not _is_page(path) or bool(same)
     headline = f"VALID: {record.study.label}"
     if not is_verified:

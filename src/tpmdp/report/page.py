@@ -186,7 +186,10 @@ def _asked(record: SessionRecord) -> Html:
     asking = {text: [query.name for query in queries if leaves_text(query) == text] for text in leaves}
     what = [tag("li", "For ", names(asking[text]), f": {text}.") for text in leaves]
     if record.study.computation.uses_relay:
-        how = "This leaves it, with its noise in it, and masked so that only the sum over all parties can be read:"
+        how = (
+            "This leaves it, with the noise in it that the plan gives the party, and masked so that only the sum over "
+            "all parties can be read:"
+        )
     else:
         how = "This leaves it, split into shares. All parties add noise to the result before it is opened:"
     shared = "All queries are one release: each has its share of one budget."

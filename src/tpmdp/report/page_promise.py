@@ -18,6 +18,10 @@ from tpmdp.report.promise import PartyPromise, pair_promises, percent_up, person
 from tpmdp.study.record import SessionRecord
 
 ROWS_MAX: Final = 60  # longer tables show the first ones
+_SEVERAL: Final = (
+    "A person with several records at one party has less, too: with two records at most twice the epsilon, at "
+    '1 + e^epsilon times the delta. With unit = "party" a study protects all records of a party together.'
+)
 
 
 def learns_section(record: SessionRecord) -> Html:
@@ -111,6 +115,7 @@ def _not_promised(record: SessionRecord) -> list[str]:
         "them and refuses what goes over its limit.",
         f"It protects {'a record' if study.unit == 'record' else 'a party'}. A person with records at several parties "
         "has less, as the table below says.",
+        *([_SEVERAL] if study.unit == "record" else []),
         "A party may be charged and get no answer: if another one cheats, or"
         + (f" if more than{drop} drop out" if study.tolerate else " drops out")
         + ", after all have agreed. What was charged stays charged.",
@@ -129,6 +134,11 @@ def coalitions_section(record: SessionRecord, promised: Sequence[PartyPromise]) 
     """What each party offers and is promised, against whom."""
     study = record.study
     mine = {each.party for each in record.parties}
+    squares = record.terms.sigma.astype(np.float64) ** 2
+    share = {
+        record.terms.spec.name(place): f"{100 * square / (squares.sum() or 1.0):.0f} %"
+        for place, square in enumerate(squares.tolist())
+    }
     shown = list(promised[:ROWS_MAX]) + [each for each in promised[ROWS_MAX:] if each.party in mine]
     rows = []
     for each in shown:
@@ -142,23 +152,26 @@ def coalitions_section(record: SessionRecord, promised: Sequence[PartyPromise]) 
                 rounded_up(each.epsilon),
                 percent_up(each.guess),
                 _beyond(each.beyond),
+                share[each.party],
                 who,
             ]
         )
-    headings = ["party", "records", "offered", "at delta", "real epsilon", "best guess", "with one more", "against"]
+    headings = ["party", "records", "offered", "at delta", "real epsilon", "best guess", "with one more"]
+    headings += ["share of noise", "against"]
     more = len(promised) - len(shown)
     drop = " Those that drop out count as members." if study.tolerate else ""
     return tag(
         "section",
         tag("h2", "Each party and its worst coalition"),
-        table(headings, rows, numbers={1, 2, 3, 4, 5, 6}, has_cards=True),
+        table(headings, rows, numbers={1, 2, 3, 4, 5, 6, 7}, has_cards=True),
         *([tag("p", f"{more} more parties are in the record below.", class_="note")] if more > 0 else []),
         tag(
             "p",
             "offered: the epsilon in the study. real: what the session costs the party against the worst coalition "
             f"that the threshold allows; smaller is safer. against: who would have to work together for that.{drop} "
             "best guess: how often the best guess is right where a blind one is right half the time. with one more: "
-            "the epsilon at most if one party more works together than the threshold allows; it is not promised.",
+            "the epsilon at most if one party more works together than the threshold allows; it is not promised. share "
+            "of noise: how much of the variance in the answer this party adds.",
             class_="note",
         ),
     )
@@ -181,8 +194,10 @@ def person_section(record: SessionRecord) -> Iterator[Html]:
         where = "at every party, as all people of this study have them"
         people = [person_promise(terms, holders)] if 1 < len(holders) <= PLACES_MAX else []
     else:
-        where = "at each of two parties: for each party with the other one that is worst"
+        where = "at each of two parties, for each party with the other one that is worst; and at all parties"
         people = pair_promises(terms, mine or holders[:ROWS_MAX])
+        if 2 < len(holders) <= PLACES_MAX:
+            people.append(person_promise(terms, holders))
     heading = tag("h2", "A person with records at several parties")
     several = Html(f"{tag('code', 'tpmdp plan study.toml --person a,b,c')} computes it for any parties.")
     if not people:

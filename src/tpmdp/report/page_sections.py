@@ -57,7 +57,8 @@ def _balances(record: SessionRecord) -> Iterator[Html]:
     yield from changed
     yield tag(
         "p",
-        "left for one more: the largest epsilon of one further session. entries in all: as tpmdp ledger verify counts "
+        "left for one more: the largest epsilon of one further session; it is more than limit less spent, because the "
+        "noise of several sessions adds up in squares. entries in all: as tpmdp ledger verify counts "
         "them; besides those of sessions a ledger has one when it is made, one for its key and one for each new limit.",
         class_="note",
     )

@@ -36,6 +36,7 @@ FORMAT: Final = "tpmdp.session"
 VERSION: Final = 2
 _REMEDY: Final = "make it again with tpmdp report, from the study and the ledger"
 _ORDER: Final = ("hold", "charge", "settle")  # of the entries of a session
+_HASH: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _RELEASE: Final = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}", re.ASCII)  # a version of tpmdp
 _OTHER_MACHINE: Final = 1e-9  # logarithms differ between machines in the last digits
 
@@ -289,7 +290,17 @@ class SessionRecord:
             proved.append(f"the limit of {name} was {limits[0]} then and is {limits[1]} now")
         return proved, [f"what {name} had spent and left in all when the report was made: its ledger has moved on"]
 
-    def open_points(self, compared: Sequence[LedgerComparison] = ()) -> list[str]:
+    def check_approved(self, text: str) -> str:
+        """Compare with the hash of a draft that was approved."""
+        digits, own = text.strip().lower(), self.terms.keyless_hash.hex()
+        if not _HASH.fullmatch(digits):
+            rule = "must be 64 digits of hexadecimal"
+            raise InputError("approved", text, rule, "copy it from the draft, or from tpmdp fingerprint")
+        if digits != own:
+            raise CertificateError(f"approval violated: the approved study has another hash than {own}")
+        return "this is the study that was approved, by its hash without keys"
+
+    def open_points(self, compared: Sequence[LedgerComparison] = (), *, is_approved: bool = False) -> list[str]:
         """What neither the record alone nor a comparison with these ledgers proves, in words."""
         points = [point for each in compared for point in each.open_points]
         done = {each.party for each in compared}
@@ -297,11 +308,16 @@ class SessionRecord:
         if others:
             whose = "yours with --ledger" if not done else "theirs with --ledger"
             points.append(f"that the entries are in the ledgers of {_some(others)}: give {whose}")
-            points.append(f"limit, spent, left, bytes_sent and missing of {_some(others)}: only their ledgers tell")
-        if self.is_draft:
-            points.append("that this is the study you know: compare the hash with the draft that you approved")
-        elif not done:
-            points.append("that this is the study you know: compare the hash with tpmdp fingerprint")
+            points.append(
+                f"limits, sums spent, bytes sent and drop-outs as {_some(others)} saw them: only their ledgers tell"
+            )
+        absent = [party.name for party in self.study.parties if party.name not in {each.party for each in self.parties}]
+        if self.parties and absent:
+            points.append(f"what {_some(absent)} did: this report has no entries of theirs")
+        if not is_approved:
+            points.append("that this is the study you approved: give the hash of the draft with --approved")
+        if not self.is_draft:
+            points.append("who holds the keys: one person can make them all; compare tpmdp fingerprint by telephone")
         if self.answers is not None and not any(each.has_answer for each in compared):
             points.append("that this is the answer: give the ledger of a receiver with --ledger")
         return points

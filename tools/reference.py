@@ -14,6 +14,7 @@ import inspect
 import re
 import sys
 import textwrap
+import types
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
@@ -172,6 +173,8 @@ def entry_parts(entry: Entry) -> Iterator[str]:
         yield from docstring_parts(value.__doc__, generated=value)
         if members := list(member_items(value)):
             yield "\n".join(members)
+    elif isinstance(value, types.GenericAlias):
+        yield wrapped(f"The type `{value!s}`.")
     elif callable(value):
         yield f"```text\n{signature_of(entry.name, value)}\n```"
         yield from docstring_parts(value.__doc__)

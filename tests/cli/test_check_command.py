@@ -108,7 +108,7 @@ def test_bad_rows_are_all_counted_and_the_report_is_still_shown(folder: Path) ->
     write_rows(folder, [*ROWS[:2], "old,3,coast", "20,,hills", "20,4", "8,NA,coast"])
     done = tpmdp(*MINE, folder=folder, code=2)
     (line,) = done.stderr.splitlines()
-    assert line.startswith("tpmdp: mine.csv has bad values in 4 of 6 records (column age, line 4)")
+    assert line.startswith("tpmdp: mine.csv has bad values in 4 of 6 records (column age, line 4, ...)")
     assert "stay: missing in 2 rows: line 5, line 7" in done.stdout
     assert "another number of values in 1 row: line 6" in done.stdout
     assert "Cost: epsilon" in done.stdout
@@ -167,8 +167,10 @@ def test_problems_that_leave_nothing_to_report(folder: Path, words: list[str], m
 def test_a_study_without_keys_and_without_data(folder: Path) -> None:
     (folder / "study.toml").write_text(STUDY)
     done = tpmdp("check", "study.toml", "--as", "north", folder=folder, code=2)
-    assert "public_key of north = (none) is missing" in done.stderr
-    assert "data = (none) is missing for a party with 6 records" in done.stdout
+    assert "data = (none) is missing for a party with 6 records" in done.stderr
+    assert "public_key of north, south = (none) is missing" in done.stdout
+    done = tpmdp("check", "study.toml", "--as", "north", "--data", "mine.csv", folder=folder)
+    assert "Nothing on your side stands in the way" in done.stdout
 
 
 def test_a_ledger_that_has_spent_its_budget(folder: Path) -> None:

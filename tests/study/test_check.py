@@ -67,7 +67,7 @@ def test_every_bad_value_is_counted_and_the_rest_is_still_told() -> None:
     ]
     assert (check.records, check.bad_rows) == (5, 3)
     assert texts(check) == [
-        "data of a = 3 of 5 records have bad values (column x, record 2, record 4): correct these records, or remove "
+        "data of a = 3 of 5 records have bad values (column x, record 2, record 4, ...): correct these records, or remove "
         "them and lower `records` in the study",
         "records of a = 5 must be the number the study states (4), which is public: correct the data or the study",
     ]
@@ -125,7 +125,10 @@ def test_a_party_without_records_needs_no_data() -> None:
 
 def test_keys_that_are_missing_or_wrong() -> None:
     study = study_of()
-    assert "public_key of a = (none) is missing" in texts(study.without_keys().check("a", GOOD))[0]
+    keyless = study.without_keys().check("a", GOOD)
+    assert "public_key of a, b, c, d = (none) is missing" in texts(keyless)[0]
+    assert not keyless.is_ready
+    assert keyless.own_problems == ()
     assert check_party(study, "a", GOOD, identity=KEYS["a"]).is_ready
     assert "does not fit its public key" in texts(check_party(study, "a", GOOD, identity=KEYS["b"]))[0]
 

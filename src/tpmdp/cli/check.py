@@ -52,7 +52,8 @@ def check(
     Shows bad and clipped values, what the session costs and leaves, the error to expect, and who would have to collude
     against you. Nothing is charged, sent or written. What is shown about your records is for your eyes only.
 
-    Exit codes: 0 if tpmdp join would go on; 2 if not, and why.
+    Exit codes: 0 if nothing on your side stands in the way (the study may still lack public keys); 2 if something
+    does, and what.
     """
     from tpmdp.cli.output import print_with
     from tpmdp.cli.study import read_study, read_terms
@@ -95,6 +96,6 @@ def check(
         click.echo(json.dumps(check_json(result), allow_nan=False))
     else:
         print_with(lambda console: print_check(study, result, console))
-    if result.problems:
-        first = result.problems[0]
+    if result.own_problems:
+        first = result.own_problems[0]
         raise first if isinstance(first, InputError) else TpmdpError(str(first))  # a missed deadline would be code 3

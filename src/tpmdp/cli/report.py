@@ -135,7 +135,7 @@ def is_record(path: Path) -> bool:
             with path.open("rb") as stream:
                 start = stream.read(200)
     if start.strip() and not start.lstrip().startswith((b"{", b"[")):
-        remedy = "name a file that tpmdp plan --out, tpmdp report or tpmdp join --out wrote"
+        remedy = "name a plan.json, a report.html or the .json of a session"
         raise FileError(path, "is neither a plan nor a report", remedy)
     return b'"tpmdp.session"' in start
 

@@ -317,7 +317,10 @@ def invite(study_file: Path, out: Path | None, url: str | None, session: int | N
 def accept(study_file: Path, name: str, public_key: str | None, replace: bool, queries_file: Path | None) -> None:
     """Write the PUBLIC_KEY that a party NAME has returned into a STUDY file.
 
-    Also takes the whole line that tpmdp keygen prints, in quotes, as one argument. Comments in the file stay.
+    Also takes the whole line that tpmdp keygen prints, in quotes, in place of NAME and PUBLIC_KEY. Comments in the file
+    stay.
+
+    Example: tpmdp accept flu/study.toml 'north = "ed25519:..."'
     """
     from tpmdp.queries.custom import load_queries
     from tpmdp.study.invitation import accept_key
@@ -328,6 +331,12 @@ def accept(study_file: Path, name: str, public_key: str | None, replace: bool, q
         if match is None:
             raise InputError("PUBLIC_KEY", "(none)", "is missing", "give the name and the key, or the line from keygen")
         name, public_key = match[1], match[2]
+    elif (match := _LINE.fullmatch(public_key)) is not None:
+        if match[1] != name:
+            raise InputError(
+                "PUBLIC_KEY", public_key, f"is the line of {match[1]}, not of {name}", "ask for the right one"
+            )
+        public_key = match[2]
     kinds = load_queries(queries_file)
     changed = accept_key(study_file, name, public_key, replace=replace, kinds=kinds)
     click.echo(

@@ -330,6 +330,7 @@ def run(
     gives the same answer; --session 2 is a new one, with a new charge, if the ledgers have room for it.
     """
     from tpmdp._util.party_files import TRIAL
+    from tpmdp.data.columns import ColumnError
     from tpmdp.report.progress import RunProgress
     from tpmdp.study.local_run import run_study
 
@@ -346,7 +347,13 @@ def run(
         click.echo(f"tpmdp: {text}", err=True)
 
     with showing(events, as_json, RunProgress([party.name for party in study.parties])) as on_event:
-        releases = run_study(study, folder, state, queries=queries_file, notice=notice, on_event=on_event)
+        try:
+            releases = run_study(study, folder, state, queries=queries_file, notice=notice, on_event=on_event)
+        except ColumnError as error:
+            if folder != trial:
+                raise
+            again = f"{error.remedy}; or make a new trial with tpmdp init {study_file.parent} --again"
+            raise ColumnError(Path(str(error.path)), error.column, error.problem, remedy=again) from None
     _print_outcomes(study, releases, as_json)
 
     def record(with_answer: bool) -> SessionRecord:

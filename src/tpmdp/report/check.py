@@ -43,7 +43,10 @@ def print_check(study: Study, check: PartyCheck, console: Console) -> None:
     if check.is_ready:
         console.print("tpmdp join would go on.")
         return
-    console.print("tpmdp join would stop:")
+    if not check.own_problems:
+        console.print("Nothing on your side stands in the way. Before you can join:")
+    else:
+        console.print("tpmdp join would stop:")
     for problem in check.problems:
         console.print(escape(f"- {problem}"))
 

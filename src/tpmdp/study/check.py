@@ -26,6 +26,7 @@ from tpmdp.queries.computation import SharedFunction
 from tpmdp.queries.ranges import numbers
 from tpmdp.study.contribution import Contribution, check_column, check_given, contribute
 from tpmdp.study.expectation import expect, trial_terms
+from tpmdp.study.identity import MissingKeysError
 from tpmdp.study.join import addresses_of, check_in
 from tpmdp.study.model import Study
 from tpmdp.study.party_check import Clipped, Coalition, ColumnCheck, LedgerState, PartyCheck
@@ -103,7 +104,7 @@ def check_party(
         after=None if is_lost else account.after,
         coalitions=() if known is None else _coalitions(study, known, index),
         expected=expected,
-        problems=tuple(problems.met),
+        problems=tuple(sorted(problems.met, key=lambda problem: isinstance(problem, MissingKeysError))),
         notes=(
             *_uncounted(study, name, contribution),
             *_state_notes(study, state),
@@ -233,7 +234,7 @@ def _take(name: str, data: Records, study: Study) -> tuple[dict[str, Column], Fa
 def _bad_rows_error(name: str, data: Records, bad: int, *, count: int, faults: tuple[Fault, ...]) -> TpmdpError:
     first = faults[0]
     where = f"column {first.column}, " if first.column else ""
-    text = f"{where}{', '.join(first.places[:_SHOWN])}{', ...' if first.count > _SHOWN else ''}"
+    text = f"{where}{', '.join(first.places[:_SHOWN])}{', ...' if bad > len(first.places[:_SHOWN]) else ''}"
     remedy = "correct these records, or remove them and lower `records` in the study"
     if isinstance(data, str | os.PathLike):
         return FileError(data, f"has bad values in {bad} of {count} records ({text})", remedy)

@@ -7,6 +7,7 @@ import binascii
 import os
 import re
 import stat
+from collections.abc import Sequence
 from typing import Final
 
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -21,6 +22,16 @@ NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", re.ASCII)  # safe a
 _PREFIX: Final = "ed25519:"
 _SIZE_MAX: Final = 10_000
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+
+
+class MissingKeysError(InputError):
+    """Parties of a study have no public key yet."""
+
+    def __init__(self, lacking: Sequence[str]) -> None:
+        remedy = (
+            "each makes one with tpmdp keygen, the author adds it with tpmdp accept; use the file that has them all"
+        )
+        super().__init__(f"public_key of {', '.join(lacking)}", "(none)", "is missing", remedy)
 
 
 def check_name(field: str, name: object) -> str:

@@ -86,9 +86,9 @@ def write_invitations(study: Study, folder: Path, *, relay: str | None = None) -
 
 def accept_key(path: Path, name: str, public_key: str, *, replace: bool = False, kinds: Kinds = KINDS) -> bool:
     """Write a party's public key into a study file, whose comments stay; returns whether the file has changed."""
-    raw = parse_public(f"public key of {name}", public_key)
     study = Study.read(path, kinds)
     present = study.party(name).public_key
+    raw = parse_public(f"public key of {name}", public_key)
     if present == raw:
         return False
     if present is not None and not replace:

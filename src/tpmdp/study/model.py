@@ -39,6 +39,7 @@ from tpmdp.spec import Party, Spec
 from tpmdp.study.builder import StudyBuilder, begin_study
 from tpmdp.study.display import study_html
 from tpmdp.study.file import SESSION_MAX, exact_settings, parse_fields, to_toml
+from tpmdp.study.identity import MissingKeysError
 from tpmdp.study.party_check import PartyCheck
 from tpmdp.study.sweep import Sweep, SweepPoint, settings_of
 
@@ -413,10 +414,9 @@ class Study:
     @property
     def roster(self) -> tuple[bytes, ...]:
         """The public keys of all parties."""
-        for party in self.parties:
-            if party.public_key is None:
-                remedy = f"run tpmdp keygen {party.name}, and tpmdp accept with the line it prints"
-                raise InputError(f"public_key of {party.name}", "(none)", "is missing", remedy)
+        lacking = [party.name for party in self.parties if party.public_key is None]
+        if lacking:
+            raise MissingKeysError(lacking)
         return tuple(party.public_key for party in self.parties if party.public_key is not None)
 
     @property

@@ -10,6 +10,7 @@ from tpmdp.data.table import ColumnKind
 from tpmdp.errors import TpmdpError
 from tpmdp.ledger import Spent, Status
 from tpmdp.study.expected import Expectation
+from tpmdp.study.identity import MissingKeysError
 
 LedgerState = Status | Literal["not given", "new", "unreadable"]
 
@@ -83,6 +84,11 @@ class PartyCheck:
     expected: Expectation | None
     problems: tuple[TpmdpError, ...]
     notes: tuple[str, ...]
+
+    @property
+    def own_problems(self) -> tuple[TpmdpError, ...]:
+        """Problems on this party's side; public keys that a study still lacks are not."""
+        return tuple(each for each in self.problems if not isinstance(each, MissingKeysError))
 
     @property
     def is_ready(self) -> bool:

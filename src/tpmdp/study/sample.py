@@ -30,7 +30,8 @@ def sample_columns(study: Study, party: str, random: np.random.Generator) -> dic
     for column, kind in study.columns_of(party).items():
         known = [value for query in study.queries for value in _known(query, column)]
         if kind == "text":
-            texts = [*dict.fromkeys(value for value in known if isinstance(value, str)), "other"]
+            named = list(dict.fromkeys(value for value in known if isinstance(value, str)))
+            texts = named if len(named) > 1 else [*named, "other"]
             columns[column] = random.choice(texts, count).tolist()
         else:
             columns[column] = _numbers([value for value in known if isinstance(value, float)], count, random)

@@ -10,7 +10,7 @@ from typing import Any
 
 import flwr.simulation
 import pytest
-from flwr.cli.config_utils import validate
+from flwr.cli.config_utils import validate_config
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 
@@ -37,7 +37,7 @@ def test_the_trial_runs_as_printed_and_a_second_time_says_that_budgets_are_spent
     monkeypatch.setattr(simulation, "secure_ray", lambda: None)
     runpy.run_path("trial.py", run_name="__main__")
     assert "the model: [" in capsys.readouterr().out
-    with pytest.raises(InputError, match="all budgets are spent.*in a simulation use a new folder"):
+    with pytest.raises(InputError, match=r"all budgets are spent.*in a simulation use a new folder"):
         runpy.run_path("trial.py", run_name="__main__")
 
 
@@ -45,7 +45,7 @@ def test_flower_takes_the_app_of_the_page(tmp_path: Path) -> None:
     (tmp_path / "my_app.py").write_text(blocks(PAGE, "python")[0])
     (project,) = (block for block in blocks(PAGE, "toml") if "[project]" in block)
     config = tomllib.loads(project)
-    valid, errors, warnings = validate(config, check_module=True, project_dir=tmp_path)
+    valid, errors, warnings = validate_config(config, check_module=True, project_dir=tmp_path)
     assert (valid, errors, warnings) == (True, [], [])
     (commands,) = blocks(PAGE, "sh")
     given = re.findall(r"(\w+)=", commands.partition("--run-config")[2].splitlines()[0])

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import flwr.simulation
@@ -139,8 +141,10 @@ def test_it_says_now_and_then_whom_it_waits_for(
     tmp_path: Path, lines: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [1000.0]
-    monkeypatch.setattr(enrolment.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(enrolment.time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + max(seconds, 0.1)))
+    slow = SimpleNamespace(**vars(time))  # of this module only
+    slow.monotonic = lambda: clock[0]
+    slow.sleep = lambda seconds: clock.__setitem__(0, clock[0] + max(seconds, 0.1))
+    monkeypatch.setattr(enrolment, "time", slow)
     world = make_world(tmp_path, 2)
     world.start(world.strategy(clients_wanted=3, patience_s=70.0))
     waits = [record.message for record in lines.records if "waiting for" in record.message]

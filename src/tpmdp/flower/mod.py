@@ -40,6 +40,7 @@ from tpmdp.study.session import charge_of, key_of, noise_source, noisy_vector
 STATE: Final = "tpmdp"  # in the client's context, which Flower stores between messages
 EXAMPLES: Final = "num-examples"
 REFUSED: Final = 403
+APP_FAILED: Final = "the client app failed, and counts as no update in this round"
 _SESSIONS_MAX: Final = 4  # remembered at a time
 _FIRST_KEY: Final = "key 1"
 _START_NODE: Final = f"start the SuperNode with --node-config '{NODE_KEY}=\"/path/to/client.toml\"'"
@@ -293,8 +294,7 @@ class _Client:
             update = update_of(before, [after[name].numpy() for name in model])
             return update, _examples(reply.content) / ask.examples if ask.counted else 0.0
         except (Exception, SystemExit) as error:
-            why = "the client app failed, and counts as no update in this round"
-            log(WARNING, "tpmdp: %s, round %s: %s: %r", self._settings.name, ask.number, why, error)
+            log(WARNING, "tpmdp: %s, round %s: %s: %r", self._settings.name, ask.number, APP_FAILED, error)
             return nothing, 0.0
 
 

@@ -25,6 +25,7 @@ from flwr.common import log
 from flwr.serverapp import ServerApp
 
 from tpmdp.errors import MissingDependencyError, TpmdpError
+from tpmdp.flower.mod import APP_FAILED
 
 _LOOPBACK: Final = "127.0.0.1"
 _FOLLOW_S: Final = 0.2  # between two looks at what the clients warn of
@@ -83,16 +84,18 @@ class _WarningApp:
 
 @contextmanager
 def _shown_warnings(folder: Path) -> Iterator[Path]:
-    """A new file in a folder; each line that is added to it is logged while the block runs."""
-    over = Event()
+    """A new file in a folder; each line that is added to it is logged while the block runs. Counts apps that failed."""
+    over, failures = Event(), 0
     with tempfile.NamedTemporaryFile("r", dir=folder, suffix=".log", encoding="utf-8", errors="replace") as file:
 
         def follow() -> None:
+            nonlocal failures
             is_last = False
             while not is_last:
                 is_last = over.wait(_FOLLOW_S)
                 for line in iter(file.readline, ""):
                     log(WARNING, "%s", line.rstrip())
+                    failures += f": {APP_FAILED}: " in line
 
         thread = Thread(target=follow, daemon=True)
         thread.start()
@@ -101,6 +104,8 @@ def _shown_warnings(folder: Path) -> Iterator[Path]:
         finally:
             over.set()
             thread.join()
+            if failures:  # after the server has ended: it must not know
+                log(WARNING, "tpmdp: client apps that failed: %s (seen in simulation only)", failures)
 
 
 def backend(folder: Path, cpus: int) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from tpmdp.flower.enrolment import Enrolment
 from tpmdp.flower.introduction import CLIENTS_MAX
 from tpmdp.flower.mod import EXAMPLES
 from tpmdp.flower.nodes import Nodes
-from tpmdp.flower.planner import RoundPlanner
+from tpmdp.flower.planner import RoundPlanner, TooNoisyError
 from tpmdp.flower.round_terms import CLIP_MAX, CLIP_MIN, EXAMPLES_MAX, SERVER, Ask, Training, published
 from tpmdp.flower.training_round import Model, Post, TrainingRound
 from tpmdp.flower.update import average, is_trained, moved
@@ -93,8 +93,9 @@ class PrivateStrategy:
     the average by numbers of examples (up to so many per client) without showing them to anybody. `peers` are public
     keys by name (`read_peers`): other nodes are not let in. Training waits up to `patience_s` for `clients_wanted`
     clients and for replies without training, and ends when fewer than `clients_least` clients are left (None: as many
-    as the wrapped strategy's `min_train_nodes` and `min_available_nodes` ask for, or 2). `reports` has a `RoundReport`
-    for every round that is done.
+    as the wrapped strategy's `min_train_nodes` and `min_available_nodes` ask for, or 2). No round is started whose plan
+    has more noise in each entry of the average than `noise_max`. `reports` has a `RoundReport` for every round that is
+    done.
 
     >>> strategy = PrivateStrategy(name="digits", clip=1.0, tolerate=2)
     """
@@ -113,6 +114,7 @@ class PrivateStrategy:
         clients_least: int | None = None,
         clients_wanted: int = 0,
         patience_s: float = 60.0,
+        noise_max: float = math.inf,
         peers: Mapping[str, bytes] | None = None,
         key: Ed25519PrivateKey | None = None,
         arrays_key: str = "",
@@ -137,6 +139,8 @@ class PrivateStrategy:
             raise InputError("spread", spread, "must lie in (0, 1]", "leave it out for 1")
         if not patience_s > 0:
             raise InputError("patience_s", patience_s, "must be positive", "give seconds to wait for an answer")
+        if isinstance(noise_max, bool) or not isinstance(noise_max, int | float) or not noise_max > 0:
+            raise InputError("noise_max", noise_max, "must be positive", "give a standard deviation, such as 0.5")
         self._patience_s = patience_s
         identity = key or Ed25519PrivateKey.generate()
         self._arrays_key = arrays_key or getattr(self._strategy, "arrayrecord_key", "arrays")
@@ -156,7 +160,7 @@ class PrivateStrategy:
             training.check_count(threshold or 1, most)
             if clients_least > most:
                 raise InputError("clients_least", clients_least, f"is more than the {most} in peers", "lower it")
-        self._planner = RoundPlanner(training, identity, clients_least)
+        self._planner = RoundPlanner(training, identity, clients_least, noise_max=float(noise_max))
         server_key = identity.public_key().public_bytes_raw()
         self._clients = Enrolment(
             server_key, peers, clients_least=clients_least, clients_wanted=clients_wanted, patience_s=patience_s
@@ -176,7 +180,7 @@ class PrivateStrategy:
         done, asked = len(reports), self._rounds_asked
         rounds = plural(done, "round")
         lines = [f"stopped after {done} of {asked} rounds: {self._stopped}" if self._stopped else f"{rounds} done"]
-        if self._stopped and self._clients.shortage():
+        if self._stopped and self._stopped == self._clients.shortage():
             lines.append(_MORE_ROUNDS)
         if reports:
             counts = [report.clients for report in reports]
@@ -293,8 +297,11 @@ class PrivateStrategy:
 
     def _say_before(self) -> None:
         """Log what to expect of the training, before anything is charged."""
-        for line in self._planner.outlook():
+        lines, warning = self._planner.outlook()
+        for line in lines:
             log(INFO, "tpmdp: %s", line)
+        if warning:
+            log(WARNING, "tpmdp: %s", warning)
         asked = plural(self._rounds_asked, "round")
         log(INFO, "tpmdp: %s asked for; how many a client has budget for is in its own settings only", asked)
 
@@ -310,7 +317,8 @@ class PrivateStrategy:
         except InputError as error:
             if not self.reports:
                 raise
-            self._stopped = self._clients.shortage() or str(error)
+            shortage = "" if isinstance(error, TooNoisyError) else self._clients.shortage()
+            self._stopped = shortage or str(error)
             return None
 
     def _leave_out_newcomers(self, reason: str) -> bool:

@@ -187,7 +187,7 @@ class TrainingRound(SessionDriver):
             self.lose(node, problem)
         elif fields.get("ready") is False and node in clients.clients:
             if self._plan_next is not None:  # after the last round nobody needs one
-                log(INFO, "tpmdp: %s has no budget for a further round", clients.clients[node].name)
+                log(INFO, "tpmdp: %s will have no budget after this round", clients.clients[node].name)
             clients.leave_out(node, NO_BUDGET)
 
     def lose(self, node: int, reason: str, broken: bool = False) -> None:

@@ -67,8 +67,8 @@ def test_every_bad_value_is_counted_and_the_rest_is_still_told() -> None:
     ]
     assert (check.records, check.bad_rows) == (5, 3)
     assert texts(check) == [
-        "data of a = 3 of 5 records have bad values (column x, record 2, record 4, ...): correct these records, or remove "
-        "them and lower `records` in the study",
+        "data of a = 3 of 5 records have bad values (column x, record 2, record 4, ...): correct these records, or "
+        "remove them and lower `records` in the study",
         "records of a = 5 must be the number the study states (4), which is public: correct the data or the study",
     ]
     assert check.cost is not None

@@ -10,7 +10,19 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from benchmarks import calibration, data, ledger, noise, planning, regression, relay_load, secure_sum, startup, vertical
+from benchmarks import (
+    calibration,
+    data,
+    example_run,
+    ledger,
+    noise,
+    planning,
+    regression,
+    relay_load,
+    secure_sum,
+    startup,
+    vertical,
+)
 from benchmarks.timing import Row
 
 PACKAGES = (
@@ -32,7 +44,19 @@ PACKAGES = (
 )
 BENCHMARKS: dict[str, ModuleType] = {
     module.__name__.rpartition(".")[2]: module
-    for module in (startup, calibration, planning, noise, secure_sum, relay_load, ledger, data, regression, vertical)
+    for module in (
+        startup,
+        example_run,
+        calibration,
+        planning,
+        noise,
+        secure_sum,
+        relay_load,
+        ledger,
+        data,
+        regression,
+        vertical,
+    )
 }
 HEAD = """# Benchmarks
 

@@ -47,7 +47,7 @@ def test_python_blocks_run_in_order(page: Path) -> None:
 
 @pytest.mark.process
 def test_console_blocks_show_what_the_tool_prints() -> None:
-    (block,) = blocks(ROOT / "README.md", "console")
+    (block,) = blocks(DOCS / "explanation" / "results.md", "console")
     command, _, expected = block.partition("\n")
     words = command.removeprefix("$ tpmdp ").split()
     environment = {**os.environ, "NO_COLOR": "1"}
@@ -85,6 +85,7 @@ def test_the_tutorial_can_be_followed(tmp_path: Path) -> None:
             assert "hospital_north" in done.stderr
     assert codes == [2 if "--session" in words else 0 for words in commands]
     assert codes.count(2) == 1  # the page says so: the budget is spent
+    assert "In this example it is refused, because session 1 has spent the budgets" in text_of(HOW_TO / "running.md")
 
 
 def test_the_study_in_the_docs_is_valid() -> None:
@@ -106,7 +107,7 @@ def test_the_studies_in_the_page_on_queries_are_valid() -> None:
     from tpmdp.study.model import Study
 
     studies = [Study.parse(tomllib.loads(block)) for block in blocks(HOW_TO / "queries.md", "toml")]
-    assert [study.computation.uses_relay for study in studies] == [True, False]
+    assert [study.computation.uses_relay for study in studies] == [True, True, False]
     for study in studies:
         assert len(expect(study).charges) == len(study.parties)
 
@@ -163,7 +164,7 @@ def test_every_function_named_in_the_table_of_statements_exists() -> None:
             assert part in modules or known, name
 
 
-def test_the_readme_counts_the_claims_of_the_reproduction() -> None:
+def test_the_results_count_the_claims_of_the_reproduction() -> None:
     page = (REFERENCE / "reproduction.md").read_text()
     assert "A quick run" not in page
     verdicts = re.findall(r"\| \*\*(holds|does not hold|depends|not measured)\*\*( \(note \d+\))? \|", page)
@@ -172,7 +173,9 @@ def test_the_readme_counts_the_claims_of_the_reproduction() -> None:
     ours = page.count("| a question of ours |")
     told = re.findall(r"Of (\d+) sentences of the paper (\d+) hold, (\d+) do not hold, (\d+) depend", page)[0]
     assert sum(map(int, told[1:])) == int(told[0]) == len(verdicts) - ours
-    assert f"of {told[0]} sentences, {told[1]} hold, {told[2]} do not, {told[3]} depend" in text_of(ROOT / "README.md")
+    assert f"of {told[0]} sentences, {told[1]} hold, {told[2]} do not, {told[3]} depend" in text_of(
+        DOCS / "explanation" / "results.md"
+    )
 
 
 def test_whatever_does_not_hold_has_its_reason() -> None:

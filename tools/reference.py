@@ -14,6 +14,7 @@ import inspect
 import re
 import sys
 import textwrap
+import types
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
@@ -172,6 +173,8 @@ def entry_parts(entry: Entry) -> Iterator[str]:
         yield from docstring_parts(value.__doc__, generated=value)
         if members := list(member_items(value)):
             yield "\n".join(members)
+    elif isinstance(value, types.GenericAlias):
+        yield wrapped(f"The type `{value!s}`.")
     elif callable(value):
         yield f"```text\n{signature_of(entry.name, value)}\n```"
         yield from docstring_parts(value.__doc__)
@@ -220,7 +223,7 @@ def parameter_text(parameter: inspect.Parameter) -> str:
         text += f": {annotation(parameter.annotation)}"
     if parameter.default is not inspect.Parameter.empty:
         shown = repr(parameter.default)
-        text += f" = {'...' if shown.startswith('<') or ' at 0x' in shown else shown}"
+        text += f" = {'...' if shown.startswith('<') or '<class' in shown or ' at 0x' in shown else shown}"
     return text
 
 

@@ -108,7 +108,7 @@ def train_in_flower(method: str, settings: Settings, folder: Path, say: Say) -> 
             time.sleep(0.1)
         strategy.start(grid, first_arrays(), settings.rounds, evaluate_fn=follow)
 
-    app = client_app(failing_mod(settings.failing), mod)
+    app = client_app(failing_mod(settings.failing), mod)  # before ours: these nodes fail whatever the mod does
     run_private_simulation(server, app, settings.clients, cpus=CPUS)  # only its own processes reach it
     if len(done.accuracy) != settings.rounds + 1:
         raise RuntimeError(f"{NAMES[method]} ended after {len(done.accuracy) - 1} of {settings.rounds} rounds")

@@ -35,13 +35,19 @@ if TYPE_CHECKING:
     from tpmdp.queries.answer import Answer
     from tpmdp.queries.base import Query
     from tpmdp.queries.custom import load_queries
+    from tpmdp.report.plot import Picture, plot
     from tpmdp.spec import Party, Spec
+    from tpmdp.study.builder import StudyBuilder
+    from tpmdp.study.events import SessionEvent
     from tpmdp.study.expectation import Expectation, expect
     from tpmdp.study.identity import read_key
     from tpmdp.study.join import join
     from tpmdp.study.model import Study
+    from tpmdp.study.party_check import PartyCheck
     from tpmdp.study.release import PartyRelease, Release
     from tpmdp.study.run import run
+    from tpmdp.study.status import PartyStatus, StudyStatus, study_status
+    from tpmdp.study.sweep import Sweep
 
 _HOME = {
     "gaussian.calibration": ("calibrate", "delta_at", "epsilon_at", "mu_at"),
@@ -56,6 +62,8 @@ _HOME = {
         "TpmdpError",
     ),
     "data.source": ("read_table",),
+    "study.builder": ("StudyBuilder",),
+    "study.events": ("SessionEvent",),
     "study.expectation": ("Expectation", "expect"),
     "study.identity": ("read_key",),
     "ledger": ("Ledger", "LedgerError", "OverspendError"),
@@ -67,10 +75,14 @@ _HOME = {
     "queries.answer": ("Answer",),
     "queries.base": ("Query",),
     "queries.custom": ("load_queries",),
+    "report.plot": ("Picture", "plot"),
+    "study.party_check": ("PartyCheck",),
     "study.release": ("PartyRelease", "Release"),
     "study.run": ("run",),
+    "study.status": ("PartyStatus", "StudyStatus", "study_status"),
     "spec": ("Party", "Spec"),
     "study.model": ("Study",),
+    "study.sweep": ("Sweep",),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
@@ -88,14 +100,21 @@ __all__ = [
     "NoNoiseWarning",
     "OverspendError",
     "Party",
+    "PartyCheck",
     "PartyRelease",
+    "PartyStatus",
+    "Picture",
     "Plan",
     "Protection",
     "Query",
     "Release",
+    "SessionEvent",
     "SolverError",
     "Spec",
     "Study",
+    "StudyBuilder",
+    "StudyStatus",
+    "Sweep",
     "TpmdpError",
     "Verdict",
     "Weights",
@@ -108,9 +127,11 @@ __all__ = [
     "load_queries",
     "mu_at",
     "plan",
+    "plot",
     "read_key",
     "read_table",
     "run",
+    "study_status",
     "worst_coalitions",
 ]
 

@@ -36,10 +36,10 @@ def refused(*words: object, folder: Path, code: int = 2) -> str:
     return done.stderr
 
 
-def test_keygen_writes_a_secret_file_and_prints_the_line_for_the_study(tmp_path: Path) -> None:
+def test_keygen_writes_a_secret_file_and_prints_name_and_key(tmp_path: Path) -> None:
     done = tpmdp("keygen", "north", folder=tmp_path)
     key, _, text = done.stdout.strip().partition(" = ")
-    assert key == "public_key"
+    assert key == "north"
     identity = read_key(tmp_path / "north.key")
     assert parse_public("public_key", json.loads(text)) == identity.public_key().public_bytes_raw()
     assert identity.private_bytes_raw().hex() not in done.stdout + done.stderr

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tests.cli.test_commands import EXAMPLE, refused, tpmdp
 from tests.faults.consortium import NAMES, Consortium, check_answers, ended
 from tests.patience import wait_until
+from tpmdp import Study
 from tpmdp.ledger import Ledger
 from tpmdp.study.fingerprint import WORDS
 from tpmdp.study.identity import public_key_text, read_key
@@ -119,12 +120,13 @@ def fingerprint(consortium: Consortium, *more: object) -> list[str]:
 
 
 def test_a_fingerprint_shows_phrase_hash_and_lines_for_a_peers_file(consortium: Consortium) -> None:
-    label, phrase, digest, blank, *lines = fingerprint(consortium)
+    label, phrase, digest, keyless, blank, *lines = fingerprint(consortium)
     assert label == "faults / session 1"
     words = phrase.removeprefix("phrase: ").split()
     assert len(words) == 10
     assert set(words) <= set(WORDS)
     assert digest == f"hash:   {consortium.terms.plan_hash.hex()}"
+    assert keyless == f"hash of the study without keys: {consortium.terms.keyless_hash.hex()}"
     assert blank == ""
     assert [line + "\n" for line in lines] == [line_of(consortium, name) for name in NAMES]
     shown = json.loads("\n".join(fingerprint(consortium, "--json")))
@@ -149,10 +151,24 @@ def test_the_phrase_depends_on_what_is_signed_and_on_nothing_else(consortium: Co
     assert fingerprint(consortium)[1] != first
 
 
+def test_a_draft_has_the_hash_that_the_study_keeps_when_it_has_keys(consortium: Consortium) -> None:
+    study = Study.read(consortium.study_file)
+    study.without_keys().write(consortium.folder / "draft.toml")
+    label, keyless, lacking = tpmdp("fingerprint", "draft.toml", folder=consortium.folder).stdout.splitlines()
+    assert label == study.label
+    assert keyless == fingerprint(consortium)[3]
+    assert lacking == f"The ten words need the keys of all parties; missing: {', '.join(NAMES)}."
+    shown = json.loads(tpmdp("fingerprint", "draft.toml", "--json", folder=consortium.folder).stdout)
+    assert (shown["phrase"], shown["plan_hash"], shown["parties"]) == (None, None, {})
+    assert keyless.endswith(shown["keyless_hash"])
+    text = consortium.study_file.read_text()
+    consortium.study_file.write_text(text.replace("at_least = 65", "at_least = 64"))
+    assert fingerprint(consortium)[3] != keyless
+
+
 def test_mistakes_of_fingerprints_get_one_line(consortium: Consortium) -> None:
     folder = consortium.folder
     assert "no.toml does not exist" in refused("fingerprint", "no.toml", folder=folder)
-    assert "public_key of hospital_north = (none) is missing" in refused("fingerprint", EXAMPLE, folder=folder)
     assert "session = 0" in refused("fingerprint", consortium.study_file, "--session", 0, folder=folder)
     terms = ["fingerprint", consortium.study_file, "--terms", consortium.study_file]
     assert "does not hold the terms" in refused(*terms, folder=folder)

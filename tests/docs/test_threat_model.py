@@ -31,3 +31,7 @@ def test_the_numbers_on_the_author_and_on_people_are_the_planners() -> None:
     spec = tpmdp.Spec(epsilon=[0.5, 0.8, 1, 2, 3], delta=1e-6, threshold=2, receivers=[0, 4])
     people = [person_protection(tpmdp.plan(spec), party).epsilon for party in ([1], [1, 2], [1, 2, 3])]
     assert "epsilon {:.1f}, with a record at two of them {:.2f}, at all three {:.2f},".format(*people) in text
+    sole = tpmdp.plan(tpmdp.Spec(epsilon=[1.0] * 3, delta=1e-6, threshold=1, receivers=[0]))
+    published = sole.variance.sum() - sole.variance[1]  # a party that is not a receiver colludes
+    assert f"really have epsilon {epsilon_at(float(published) ** 0.5, 1e-6):.2f}." in text
+    assert sole.variance[0] == 0

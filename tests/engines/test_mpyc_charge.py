@@ -24,6 +24,7 @@ from tpmdp.engines.mpyc.worker_process import WorkerProcess
 from tpmdp.errors import DeadlineError, TpmdpError
 from tpmdp.ledger.witness import RestoredLedgerError
 from tpmdp.queries.maximum import Maximum
+from tpmdp.study.events import SessionEvent
 from tpmdp.study.file import parse_address
 from tpmdp.study.join import join
 from tpmdp.study.release import PartyRelease
@@ -96,12 +97,13 @@ def test_parties_with_different_studies_learn_what_differs_and_pay_nothing(tmp_p
     typo = Parties.load(tmp_path, at_least=2)
     all_know = threading.Barrier(3)
 
-    def stop(text: str) -> None:
-        all_know.wait(HANG_S)
-        raise TpmdpError(text)
+    def stop(event: SessionEvent) -> None:
+        if event.kind == "difference":
+            all_know.wait(HANG_S)
+            raise TpmdpError(event.text)
 
-    others = parties.begin("bank", "registry", on_difference=stop)
-    mistaken = typo.begin("school", on_difference=stop)
+    others = parties.begin("bank", "registry", on_event=stop)
+    mistaken = typo.begin("school", on_event=stop)
     assert {str(error) for error in others.end().values()} == {'school has another query "m"'}
     assert str(mistaken.end()["school"]) in ('bank has another query "m"', 'registry has another query "m"')
     assert [parties.charges(name) for name in NAMES] == [0, 0, 0]

@@ -39,6 +39,7 @@ from tpmdp.engines.relay.database import RelayFullError, StoreError
 from tpmdp.engines.relay.limits import RelaySettings
 from tpmdp.engines.relay.requests import parse_query
 from tpmdp.engines.relay.session_rows import CheckedMessage
+from tpmdp.engines.relay.status import SessionStatus
 from tpmdp.engines.relay.store import RelayStore
 from tpmdp.errors import FileError, InputError
 from tpmdp.protocol.messages import EVERYONE, Kind, Message, encode
@@ -373,6 +374,60 @@ def test_chunked_bodies_within_the_limit_are_fine(relay: Running) -> None:
     parts = (body[start : start + 50_000] for start in range(0, len(body), 50_000))
     assert study.send(0, parts).json() == {"stored": 1, "known": 0}
     assert wire.frame(study.get(1)[0][1]) == body
+
+
+# Status --------------------------------------------------------------------------------------------------------------
+
+
+def test_the_status_shows_who_has_sent_what_to_parties_only_and_changes_nothing(relay: Running) -> None:
+    unknown, study = Study(relay), open_study(relay, 10)
+    where = study.path + "/status?plan=" + bytes(32).hex()
+
+    def status() -> dict[str, list[int]]:
+        answer = relay.client.get(where, headers=study.token(9))
+        assert answer.status_code == 200, answer.text
+        seen = SessionStatus.of_plain(answer.json(), 10)
+        return {
+            "attempt": [seen.attempt],
+            **{name: sorted(getattr(seen, name)) for name in ("agreed", "keys", "submitted", "answered", "other_plan")},
+        }
+
+    assert "is not known here" in error(relay.client.get(unknown.path + "/status?plan=" + bytes(32).hex()), 404)
+    error(relay.client.get(where), 401)
+    error(relay.client.get(where, headers=open_study(relay).token(0)), 401)
+    assert set(map(tuple, status().values())) == {(0,), ()}
+    for sender in (0, 1, 2, 3):
+        study.post(sender, study.message(sender, EVERYONE, b"", Kind.AGREE, 0))
+    for sender, attempt in ((0, 1), (1, 1), (2, 1), (0, 2), (1, 2)):
+        study.post(sender, study.message(sender, EVERYONE, bytes(32), Kind.KEYS, attempt))
+    study.post(1, study.message(1, 0, bytes(64), Kind.SUBMIT, 1))
+    study.post(2, study.message(2, 0, bytes(64), Kind.SUBMIT, 2))
+    expected = {
+        "attempt": [2],
+        "agreed": [0, 1, 2, 3],
+        "keys": [0, 1],
+        "submitted": [2],
+        "answered": [],
+        "other_plan": [],
+    }
+    before = [study.get(party) for party in (0, 9)]
+    assert status() == expected
+    mended = Message(Kind.KEYS, 1, 8, EVERYONE, study.id, bytes(31) + b"1", bytes(32))
+    study.post(8, encode(mended, study.identities[8]))
+    study.post(0, study.message(0, 1, bytes(32), Kind.RECEIPT, 2))
+    study.post(3, study.message(3, EVERYONE, bytes(32), Kind.RECEIPT, 2))  # no honest party does that
+    assert status() == expected | {"answered": [0, 1, 3], "other_plan": [8]}
+    assert study.get(0)[: len(before[0])] == before[0]
+
+
+def test_questions_for_the_status_are_read_strictly_and_not_too_many(relay: Running) -> None:
+    study = open_study(relay)
+    path, headers = study.path + "/status?", study.token(1)
+    for query in ("", "plan=", "plan=" + "0" * 63, "plan=" + "g" * 64, "plan=" + "0" * 64 + "&x=1", "x=" + "0" * 64):
+        error(relay.client.get(path + query, headers=headers), 400)
+    answers = [relay.client.get(path + "plan=" + "0" * 64, headers=headers) for _ in range(60)]
+    assert any("are too many" in error(answer, 429) for answer in answers if answer.status_code != 200)
+    assert relay.client.get(path + "plan=" + "0" * 64, headers=study.token(2)).status_code == 200
 
 
 # Waiting -------------------------------------------------------------------------------------------------------------

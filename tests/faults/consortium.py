@@ -32,6 +32,7 @@ class Ended:
     code: int
     lines: list[dict[str, Any]]
     errors: str
+    events: list[dict[str, Any]]
 
     @property
     def outcome(self) -> dict[str, Any]:
@@ -189,10 +190,11 @@ def ended(process: Process, seconds: float = HANG_S) -> Ended:
     """How a process ended; one that hangs fails the test. No process may ever show a traceback."""
     out, errors = process.communicate(timeout=seconds)
     assert "Traceback" not in errors, errors
-    notes = ("tpmdp: made a new ledger", "tpmdp: the author of the study chose", "tpmdp: cannot use")
+    notes = ("tpmdp: made a new ledger", "tpmdp: the author of the study chose", "{")
+    events = [json.loads(line) for line in errors.splitlines() if line.startswith("{")]
     errors = "".join(line for line in errors.splitlines(keepends=True) if not line.startswith(notes))
     lines = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
-    return Ended(process.wait(), lines, errors)
+    return Ended(process.wait(), lines, errors, events)
 
 
 def check_answers(told: dict[str, Ended], study: Study) -> float:

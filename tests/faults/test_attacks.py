@@ -173,9 +173,10 @@ def test_a_party_that_equivocates_is_named(tmp_path: Path) -> None:
         body = X25519PrivateKey.generate().public_key().public_bytes_raw()
         second = encode(Message(Kind.KEYS, 1, 2, EVERYONE, terms.session, terms.plan_hash, body), identity)
         with EvilRelay(consortium.url, lambda batch: join(batch) + frame(second, 10**9)) as evil:
+            consortium.join("lab")
+            wait_until(lambda: Kind.KEYS in consortium.kinds_of(2))  # later, its number would be below the second's
             processes = [consortium.join(name, "--relay", evil.url) for name in ("north", "south")]
-            processes.append(consortium.join("lab"))
-            told = [ended(process) for process in processes[:2]]
+            told = [ended(process) for process in processes]
         assert [(one.code, "lab sent two different KEYS messages" in one.errors) for one in told] == [(2, True)] * 2, (
             told
         )
@@ -427,8 +428,8 @@ def test_a_clock_past_the_deadline_stops_a_party_before_it_is_charged(tmp_path: 
 # TLS ------------------------------------------------------------------------------------------------------------------
 
 
-def certificate(folder: Path) -> tuple[Path, Path]:
-    """A self-signed certificate for 127.0.0.1 and its key."""
+def certificate(folder: Path, host: str = "127.0.0.1", days: tuple[int, int] = (-1, 1)) -> tuple[Path, Path]:
+    """A self-signed certificate for a host, valid between these days from today, and its key."""
     from datetime import UTC, datetime, timedelta
     from ipaddress import ip_address
 
@@ -441,9 +442,9 @@ def certificate(folder: Path) -> tuple[Path, Path]:
     now = datetime.now(UTC)
     made = (
         x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .not_valid_before(now + timedelta(days=days[0]))
+        .not_valid_after(now + timedelta(days=days[1]))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address(host))]), critical=False)
         .sign(key, hashes.SHA256())
     )
     (folder / "relay.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
@@ -465,6 +466,45 @@ def test_parties_join_over_tls_and_refuse_a_certificate_they_do_not_know(tmp_pat
         processes = {name: consortium.join(name, "--relay", url, "--ca", str(public)) for name in NAMES}
         check_answers({name: ended(process) for name, process in processes.items()}, consortium.study)
         consortium.check_ledgers()
+
+
+@pytest.mark.parametrize(
+    ("host", "days", "cause"),
+    [
+        ("127.0.0.1", (-9, -2), "it has expired by the clock of this machine ("),
+        ("127.0.0.1", (2, 9), "it is not yet valid by the clock of this machine ("),
+        ("192.0.2.1", (-1, 1), "it is not for the host 127.0.0.1: use the host name"),
+    ],
+)
+def test_a_certificate_that_does_not_fit_names_clock_or_host(
+    tmp_path: Path, host: str, days: tuple[int, int], cause: str
+) -> None:
+    public, private = certificate(tmp_path, host, days)
+    with Consortium(tmp_path) as consortium:
+        words = ["relay", "--port", str(consortium.port), "--store", str(consortium.store)]
+        relay = consortium.start(*words, "--certificate", str(public), "--private-key", str(private))
+        assert "https://" in relay.line()
+        url = consortium.url.replace("http", "https")
+        for process in (
+            consortium.join("north", "--relay", url, "--ca", str(public)),
+            consortium.start(
+                *("status", str(consortium.study_file), "--key", str(consortium.key("lab"))),
+                *("--relay", url, "--ca", str(public)),
+            ),
+        ):
+            one = ended(process)
+            assert one.code == 2
+            assert cause in one.errors
+            assert one.errors.count("\n") == 1
+
+
+def test_tls_to_a_relay_without_is_said_at_once(tmp_path: Path) -> None:
+    with Consortium(tmp_path) as consortium:
+        consortium.relay()
+        one = ended(consortium.join("north", "--relay", consortium.url.replace("http", "https")))
+        assert (one.code, one.errors.count("\n")) == (2, 1)
+        assert "does not answer with TLS: write http://" in one.errors
+        assert not consortium.senders()
 
 
 # The embedded run -----------------------------------------------------------------------------------------------------

@@ -68,7 +68,7 @@ class LocalGrid:
         try:
             reply = _copy(self._app(request, self.contexts[100 + number]))
         except Exception as error:  # as Flower does, which also tells the text
-            reply = Message(Error(1, f"{type(error).__name__}: {error}"), reply_to=message)
+            reply = Message(Error(2, f"{type(error).__name__}: {error}"), reply_to=message)
         self.made.append((number, message, reply))
         return reply
 

@@ -172,7 +172,7 @@ def test_extreme_costs(path: Path) -> None:
         ledger.verify()
         ledger.set_limit(5.0, 1e-6)  # what was given away stays given away
         assert ledger.spent().left == 0.0
-        with pytest.raises(OverspendError, match=r"of which 0 is left: raise the limit .* --epsilon inf"):
+        with pytest.raises(OverspendError, match=r"of which none is left: raise the limit .* --epsilon inf"):
             spend(ledger, 4, 0.0, 0.0)
         assert ledger.charge(session(2), "flu", cost(INF), unit="record", private={}).new is False
         ledger.verify()

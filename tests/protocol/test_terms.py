@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from fractions import Fraction
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ import pytest
 
 from tests.protocol.sessions import World
 from tpmdp import InputError, Spec, calibrate, mu_at
-from tpmdp.noise.grid import Grid
+from tpmdp.noise.grid import ROUNDING_VARIANCE, Grid
 from tpmdp.planning.grid_plan import plan_on_grid
 from tpmdp.protocol.terms import Terms
 
@@ -41,6 +43,45 @@ def test_any_change_changes_the_plan_hash(change: dict[str, Any]) -> None:
     if "label" in change or "roster" in change:
         assert changed.session != TERMS.session
     assert Terms.parse(changed.canonical()).plan_hash == changed.plan_hash
+
+
+def test_the_hash_without_keys_depends_on_all_but_the_keys() -> None:
+    other_keys = dataclasses.replace(TERMS, roster=TERMS.roster[::-1])
+    assert other_keys.keyless_hash == TERMS.keyless_hash
+    for change in ({"label": "other"}, {"query": "another"}, {"sigma": TERMS.sigma + 1}, {"tolerate": 1}):
+        assert dataclasses.replace(TERMS, **change).keyless_hash != TERMS.keyless_hash
+
+
+@pytest.mark.parametrize("receivers", [[0], [1, 3], [0, 1, 2, 3, 4]])
+@pytest.mark.parametrize("threshold", [1, 2, 3])
+def test_the_cost_of_a_person_is_that_against_every_coalition(threshold: int, receivers: list[int]) -> None:
+    """The oracle lists all coalitions."""
+    spec = Spec(
+        epsilon=[0.5, 0.8, 1.0, 2.0, 3.0],
+        delta=1e-6,
+        sensitivity=[1, 2, 1, 3, 0],
+        threshold=threshold,
+        receivers=receivers,
+    )
+    roster = tuple(bytes(31) + bytes([place]) for place in range(5))
+    terms = Terms.of("person", plan_on_grid(spec, bound=1.0), 1.0, roster)
+    step, sigma = Fraction(terms.grid.step), terms.sigma.tolist()
+    for size in (1, 2, 3):
+        for person in combinations(range(4), size):
+            most = 0.0
+            for count in range(threshold + 1):
+                for coalition in combinations(range(5), count):
+                    unknown = [party for party in person if party not in coalition]
+                    if not unknown or not set(coalition) & set(receivers):
+                        continue
+                    change = sum(float(spec.sensitivity[party]) + float(step) for party in unknown)
+                    honest = sum(sigma[party] ** 2 for party in range(5) if party not in coalition)
+                    least = (honest - ROUNDING_VARIANCE) * float(step) ** 2
+                    most = max(most, change / math.sqrt(least) if least > 0 else math.inf)
+            mu, _, coalition = terms.person_charge(person)
+            assert mu == most or most * (1 - 1e-15) <= mu <= most * (1 + 1e-9)
+            assert bool(coalition) == bool(most)
+            assert len(coalition) <= threshold
 
 
 def test_terms_are_read_only_in_canonical_form() -> None:
@@ -163,3 +204,19 @@ def test_a_published_answer_is_worth_less_than_was_charged() -> None:
     assert real[0] == pytest.approx(1.0, abs=0.03)
     assert real[1] == pytest.approx(1.45, abs=0.03)
     assert math.isinf(promised[0])  # the only receiver is charged nothing
+
+
+def test_beyond_the_threshold_all_masks_of_a_party_may_be_known() -> None:
+    """With an odd threshold, one colluder more can be all neighbours of a party, whose own noise is then all."""
+    spec = Spec(epsilon=[1.0] * 6, delta=1e-6, threshold=1)
+    roster = tuple(bytes(31) + bytes([place]) for place in range(6))
+    odd = Terms.of("odd", plan_on_grid(spec, bound=1.0), 1.0, roster)
+    assert len(odd.neighbours(2)) == 2
+    own = float(odd.sigma[2]) ** 2 - ROUNDING_VARIANCE
+    assert odd.charge(2, 2)[0] == pytest.approx((1 / odd.grid.step + 1) / math.sqrt(own))
+    even = Terms.of("even", plan_on_grid(spec.replace(threshold=2), bound=1.0), 1.0, roster)
+    assert len(even.neighbours(2)) == 4  # three cannot be all of them
+    honest = float((even.sigma[3:] ** 2).sum()) - ROUNDING_VARIANCE
+    assert even.charge(2, 3)[0] == pytest.approx((1 / even.grid.step + 1) / math.sqrt(honest), rel=0.01)
+    for terms in (odd, even):
+        assert terms.charge(2, terms.colluders) == terms.charge(2)

@@ -284,8 +284,11 @@ def test_groups_without_records_are_answered_all_the_same(entry: dict[str, Any],
     statistic = query.statistic({name: np.zeros(5) for name in query.columns})
     assert not statistic.any()
     for answer in query.answers(statistic, 5, error):
-        assert math.isfinite(answer.value)
-        assert answer.interval[0] <= answer.value <= answer.interval[1]
+        if answer.is_drowned:
+            assert answer.note
+            assert answer.interval[0] < answer.interval[1]
+        else:
+            assert answer.interval[0] <= answer.value <= answer.interval[1]
 
 
 @pytest.mark.parametrize("kind", ["count", "mean", "sum", "variance"])
@@ -370,3 +373,14 @@ def test_private_values_are_not_shown_where_a_feature_is_not_finite() -> None:
     with pytest.raises(ValueError, match="is not finite for some record") as caught:
         query.statistic({"x": np.array([1.0, -4711.0])})
     assert "4711" not in str(caught.value)
+
+
+def test_a_drowned_answer_has_no_value_anywhere() -> None:
+    answer = Answer.drowned("q", "x, y", (-1.0, 1.0), note="drowned by the noise")
+    plain = answer.plain()
+    assert plain["value"] is None
+    assert (plain["low"], plain["high"], plain["note"]) == (-1.0, 1.0, "drowned by the noise")
+    again = Answer.of_plain(plain)
+    assert again.is_drowned
+    assert again.interval == (-1.0, 1.0)
+    assert not Answer("q", 0.0, 1.0).is_drowned

@@ -135,6 +135,7 @@ def test_a_mean_drowned_by_noise_says_so(error: float) -> None:
     (one,) = simulate({"kind": "mean", **RANGE, **OLD}, error).values()
     assert one.coverage >= AT_LEAST
     drowned = [answer for answer in one.answers if answer.note]
+    assert all(answer.is_drowned for answer in drowned)  # never a number that says nothing
     assert len(drowned) > 0.9 * RUNS if error > 1000 else not drowned
     assert all(answer.interval == (0.0, 200_000.0) for answer in drowned)
 
@@ -163,6 +164,7 @@ def test_covariances_and_correlations_are_covered_at_least(kind: str, part: dict
         for answer in one.answers:
             if answer.note:
                 assert answer.note == "drowned by the noise"
+                assert answer.is_drowned
                 assert answer.interval[0] == -answer.interval[1]
 
 
@@ -182,7 +184,7 @@ def check_repairs(one: Simulated) -> None:
     for answer in one.answers:
         assert bool(answer.note) == (answer.interval == (-math.inf, math.inf))
         assert answer.note in ("", REGULARISED, TRIMMED) or answer.part == "R squared"
-        assert math.isfinite(answer.value)
+        assert answer.is_drowned == (bool(answer.note) and answer.part == "R squared")
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,7 @@ def command(*words: str | Path) -> Process:
 def test_a_run_of_processes_is_resumed_after_a_party_was_killed(tmp_path: Path) -> None:
     """Killed while it computes: the run says who, and the same command goes on with one charge and the same noise."""
     study = write(tmp_path / "data", VERTICAL)
-    words: list[str | Path] = ["run", study, "--state", tmp_path / "state", "--json"]
+    words: list[str | Path] = ["run", study, "--state", tmp_path / "state", "--json", "--events", "none"]
     first = command(*words)
     killed = None
     end = time.monotonic() + HANG_S
@@ -183,10 +183,23 @@ def ancestors(pid: int) -> list[int]:
     return found
 
 
+def check_events(events: list[dict[str, Any]]) -> None:
+    """Every party sees the others come, and each step once."""
+    names = {event["party"] for event in events}
+    assert len(names) == 3
+    for name in names:
+        seen = [event for event in events if event["party"] == name]
+        assert {other for event in seen for other in event["names"]} == names - {name}
+        steps = [event["step"] for event in seen if event["event"] == "step"]
+        assert steps == ["connect", "compute", "open", "done"]
+        assert seen[-1]["sent"] > 0
+
+
 def test_join_without_an_address_or_with_a_missing_party_says_so(tmp_path: Path) -> None:
     study = write(tmp_path / "data", VERTICAL)
     done = command("run", study, "--state", tmp_path / "state", "--json")
-    done.communicate(timeout=HANG_S)
+    _, log = done.communicate(timeout=HANG_S)
+    check_events([json.loads(line) for line in log.splitlines() if line.startswith("{")])
     keyed = tmp_path / "state" / "study.toml"  # has keys, and addresses nobody listens on now
     join: list[str | Path] = ["join", keyed, "--as", "bank", "--key", tmp_path / "state" / "bank.key", "--session", "2"]
     join += ["--data", tmp_path / "data" / "bank.csv", "--ledger", tmp_path / "new.ledger"]

@@ -11,7 +11,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from digits.task import accuracy, initial_model
 from tpmdp import read_key
-from tpmdp.flower import PrivateStrategy
+from tpmdp.flower import PrivateStrategy, read_peers
 
 app = ServerApp()
 
@@ -39,6 +39,7 @@ def main(grid: Grid, context: Context) -> None:
         weighting=str(settings["weighting"]),
         clients_least=int(settings["clients-least"]),
         key=read_key(Path(str(settings["server-key"]))),
+        peers=read_peers(Path(str(settings["peers"]))),
     )
     strategy.start(grid, first_arrays(), int(settings["num-server-rounds"]), evaluate_fn=evaluate)  # logs every round
     log(INFO, "digits: %s", strategy.guarantee)

@@ -20,6 +20,7 @@ from tpmdp._util.files import readable
 from tpmdp.errors import FileError, InputError, shown
 
 NAME_MAX: Final = 100
+_PROBLEM_SHOWN: Final = 300
 
 
 # Documents ------------------------------------------------------------------------------------------------------------
@@ -51,7 +52,7 @@ def read_toml(path: Path, size_max: int) -> dict[str, Any]:
     except UnicodeDecodeError:
         raise FileError(path, "is not UTF-8 text", "save it as UTF-8") from None
     except (ValueError, RecursionError) as error:
-        raise FileError(path, f"is not valid TOML ({shown(str(error))})", "fix it") from None
+        raise FileError(path, f"is not valid TOML ({shown(str(error), _PROBLEM_SHOWN)})", "fix it") from None
 
 
 def read_json(path: Path, size_max: int, remedy: str) -> Any:

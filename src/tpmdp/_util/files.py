@@ -9,7 +9,36 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tpmdp.errors import FileError
+from tpmdp.errors import FileError, InputError
+
+StrPath = str | os.PathLike[str]
+
+
+def as_path(value: StrPath) -> Path:
+    """A path that a caller gave, as text or as a path.
+
+    >>> as_path("study.toml") == as_path(Path("study.toml"))
+    True
+    >>> as_path(7)
+    Traceback (most recent call last):
+        ...
+    tpmdp.errors.InputError: path = 7 is not a path: give text such as "study.toml", or a pathlib.Path
+    """
+    text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise InputError("path", value, "is not a path", 'give text such as "study.toml", or a pathlib.Path')
+    return Path(text)
+
+
+def check_exists(path: Path) -> None:
+    """Refuse a relative path that does not exist, and say where it was looked for.
+
+    A server app of Flower, say, runs in another process than its author thinks.
+
+    >>> check_exists(Path("/no/such/file"))  # whatever reads it refuses it
+    """
+    if not path.is_absolute() and not os.path.lexists(path):
+        raise FileError(path, f"does not exist in {Path.cwd()}", "check the path, or give an absolute one")
 
 
 @contextmanager
@@ -52,10 +81,10 @@ def check_output(path: Path) -> None:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path, private: bool = False) -> Iterator[Path]:
     """A temporary file beside `path` that replaces it if the block succeeds, and is removed if it fails.
 
-    Links are followed. The new file keeps the permissions of the old one.
+    Links are followed. The new file keeps the permissions of the old one; a `private` file is its owner's only.
 
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     with replacing(Path(folder) / "a.txt") as file:
@@ -74,7 +103,7 @@ def replacing(path: Path) -> Iterator[Path]:
     temporary = Path(name)
     try:
         yield temporary
-        temporary.chmod(_mode(target))
+        temporary.chmod(0o600 if private else _mode(target))
         temporary.replace(target)
     except OSError as error:
         raise FileError(path, f"cannot be written ({error.strerror or error})", remedy) from None

@@ -26,7 +26,7 @@ _SEED_MAX: Final = (1 << 63) - 1
 
 
 @click.command()
-@click.argument("what", metavar="|".join(_WHAT), type=click.Choice(_WHAT))
+@click.argument("what", metavar="EXPERIMENT", type=click.Choice(_WHAT))
 @click.option("--quick", is_flag=True, help="Few points and repetitions: under two minutes.")
 @click.option("--out", type=_FILE, default="experiments", show_default=True, help="Folder for results; resumed from.")
 @click.option("--report", type=_FILE, help="Write the report here, pictures beside it. Default: in the folder.")
@@ -50,7 +50,9 @@ def experiment(
     workers: int | None,
     as_json: bool,
 ) -> None:
-    """Run the paper's experiments against every baseline, and check its claims. `weights` measures balanced weights.
+    """Run the paper's experiments against every baseline, and check its claims.
+
+    EXPERIMENT is count, regression, efficiency, consortium, weights (which measures balanced ones) or all.
 
     Results, figures and the table of claims go to a folder. An interrupted run resumes where it stopped.
 

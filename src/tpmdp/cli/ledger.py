@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from tpmdp.cli.options import number
+from tpmdp.cli.sections import WholeSummaries
 from tpmdp.errors import InputError, shown
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ _WIDE: Final = 100  # columns that the whole table takes
 _NARROW: Final = 72
 
 
-@click.group()
+@click.group(cls=WholeSummaries)
 def ledger() -> None:
     """What a party has spent on privacy, and what it may still spend."""
 
@@ -178,11 +179,14 @@ def _summary(opened: Ledger, spent: Spent, last: Entry) -> dict[str, Any]:
 
 
 def _balance(spent: Spent) -> str:
-    from tpmdp.ledger import rounded_down, rounded_up
+    from tpmdp.ledger import rounded_up
+    from tpmdp.report.numbers import plural
 
+    left = spent.left_text if spent.left_text == "none" else f"epsilon {spent.left_text}"
+    held = f"; room set aside for {plural(spent.held, 'session')}" if spent.held else ""
     return (
-        f"spent epsilon {rounded_up(spent.epsilon)}, limit epsilon {spent.limit_epsilon:g} at delta "
-        f"{spent.limit_delta:g}; left for one more release: epsilon {rounded_down(spent.left)}"
+        f"spent epsilon {rounded_up(spent.epsilon)}, limit epsilon {spent.limit_epsilon:.12g} at delta "
+        f"{spent.limit_delta:g}{held}; left for one more release: {left}"
     )
 
 
@@ -215,7 +219,7 @@ def _show(opened: Ledger, spent: Spent, newest: list[Entry], *, others: Mapping[
     for entry, own, total in zip(newest, alone, running, strict=True):
         remark = entry.outcome
         if entry.kind in ("open", "limit"):
-            remark = f"limit epsilon {entry.limit_epsilon:g}, delta {entry.limit_delta:g}"
+            remark = f"limit {entry.limit_epsilon:.6g} at {entry.limit_delta:g}"
         mu, cost = (number(entry.mu), rounded_up(own)) if entry.is_charge or entry.kind == "hold" else ("", "")
         text = escape(shown(entry.study, _TEXT_SHOWN)) if entry.study else ""
         when = entry.time.removesuffix("+00:00").replace("T", " ")

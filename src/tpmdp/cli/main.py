@@ -17,17 +17,23 @@ import click
 
 from tpmdp._util.progress import note_interrupt, was_interrupted
 from tpmdp._version import __version__
+from tpmdp.cli.check import check
+from tpmdp.cli.completion import answer_shell, completion
 from tpmdp.cli.experiment import experiment
 from tpmdp.cli.flower import flower
 from tpmdp.cli.ledger import ledger
 from tpmdp.cli.plan import plan, verify
 from tpmdp.cli.query import check_query, query
 from tpmdp.cli.relay import relay
-from tpmdp.cli.study import fingerprint, join, keygen, run, terms
+from tpmdp.cli.report import report
+from tpmdp.cli.sections import Sections
+from tpmdp.cli.start import accept, init, invite, key, keygen
+from tpmdp.cli.status import status
+from tpmdp.cli.study import fingerprint, join, run, terms
 from tpmdp.errors import CertificateError, DeadlineError, TpmdpError, shown
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(cls=Sections, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, message="tpmdp %(version)s")
 def cli() -> None:
     """Threshold Personalized Multi-party Differential Privacy.
@@ -38,27 +44,21 @@ def cli() -> None:
     """
 
 
-for _command in (
-    plan,
-    verify,
-    keygen,
-    run,
-    join,
-    terms,
-    fingerprint,
-    query,
-    check_query,
-    experiment,
-    relay,
-    ledger,
-    flower,
-):
-    cli.add_command(_command)
+cli.add_sections(
+    {
+        "Start a study": (init, invite, accept, keygen, key),
+        "Look before you pay": (check, query, plan, verify, fingerprint, terms, check_query),
+        "Take part": (run, join, status, report, relay, ledger),
+        "Learn and compare": (flower, experiment),
+        "In your shell": (completion,),
+    }
+)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; every error a user can cause is one line on standard error, never a traceback."""
     _prepare_streams()
+    given = sys.argv[1:] if arguments is None else arguments
     with suppress(ValueError):  # not the main thread
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # otherwise ignored, as in the background
             signal.signal(signal.SIGINT, note_interrupt)
@@ -67,8 +67,11 @@ def main(arguments: list[str] | None = None) -> None:
             if signal.getsignal(number) is signal.SIG_DFL:  # otherwise ignored, as by nohup
                 signal.signal(number, _stop)
     try:
+        answered = answer_shell(cli)
+        if answered is not None:
+            raise click.exceptions.Exit(answered)
         # Not cli.main(): it turns a closed pipe into exit code 1, which here means "not valid".
-        with cli.make_context("tpmdp", sys.argv[1:] if arguments is None else arguments) as context:
+        with cli.make_context("tpmdp", given) as context:
             cli.invoke(context)
         sys.stdout.flush()
     except click.exceptions.Exit as leave:

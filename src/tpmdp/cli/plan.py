@@ -6,6 +6,7 @@ import json
 import os
 import warnings
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,21 +14,29 @@ import click
 
 from tpmdp.cli.options import as_flags
 from tpmdp.cli.output import print_with
+from tpmdp.cli.query import queries_option
+from tpmdp.cli.report import is_record, verify_record
 from tpmdp.errors import InputError
 
 if TYPE_CHECKING:
+    from tpmdp._util.progress import Progress
     from tpmdp.planning.parties_file import PartiesTable
     from tpmdp.report.plan import PlanReport
     from tpmdp.spec import Spec
 
 _FILE: Final = click.Path(path_type=Path, readable=False)  # our own reader raises the errors
+_TOML_MAX: Final = 4 << 30  # as of a file of parties
+_OF_A_STUDY: Final = (
+    "Errors here are those of an entry of the study's joint vector, before the rounding to a grid. For the error of "
+    "each query: tpmdp query explain --study {}"
+)
 
 
 @click.command()
 @click.argument("parties", type=_FILE)
 @click.option("--threshold", "-t", help="How many parties may collude. Default: what the file says.")
 @click.option("--receivers", "-r", help="Who learns the answer: names a,b or all or none. Default: what the file says.")
-@click.option("--tolerate", type=int, default=0, help="How many parties may drop out; shows what that costs in noise.")
+@click.option("--tolerate", type=int, help="How many parties may drop out; shows what that costs in noise.")
 @click.option(
     "--weighting",
     type=click.Choice(("equal", "balanced", "own")),
@@ -45,32 +54,36 @@ _FILE: Final = click.Path(path_type=Path, readable=False)  # our own reader rais
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 @click.option("--out", type=_FILE, help="Write the plan and its certificate here (plan.json).")
 @click.option("--plot", type=_FILE, help="Draw noise and error here (.png or .svg).")
+@queries_option
 def plan(
     parties: Path,
     threshold: str | None,
     receivers: str | None,
-    tolerate: int,
+    tolerate: int | None,
     weighting: str | None,
     spread: float | None,
     people: tuple[str, ...],
     as_json: bool,
     out: Path | None,
     plot: Path | None,
+    queries_file: Path | None,
 ) -> None:
-    """Plan the noise for the PARTIES in a .csv, .parquet or .toml file.
+    """Plan the noise for the PARTIES in a .csv, .parquet or .toml file, or for a study.
 
-    Columns: name, epsilon, delta, and optional ones: sensitivity (default 1), threshold (one per party), weight (your
-    own, 0 to 1) and records (default 1; a party's weight holds for each).
+    A study.toml gives everything; flags replace what it says. Other files have columns name, epsilon, delta, and
+    optional ones: sensitivity (default 1), threshold (one per party), weight (your own, 0 to 1) and records (default 1;
+    a party's weight holds for each).
 
     Example: tpmdp plan parties.csv --threshold 2 --receivers bank,city --out plan.json --plot plan.png
     """
     from tpmdp._util.progress import stage
-    from tpmdp.planning.parties_file import read_parties
 
     _check_outputs(parties, out, plot)
     with stage("reading parties") as report_progress:
-        listed = read_parties(parties, report_progress)
+        source = _read_source(parties, queries_file, report_progress)
+    listed = source.parties
     asked = listed.spec(_threshold(threshold, listed), _receivers(receivers, listed))
+    tolerate = source.tolerate if tolerate is None else tolerate
     spec = _tolerant(asked, tolerate)
     places = [_places(person, spec) for person in people]
     from tpmdp.planning.person import person_protection
@@ -81,8 +94,14 @@ def plan(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the report says it more clearly
         with stage("planning") as report_progress:
-            weights = _weighting(weighting, listed)
-            result = make_plan(spec, report_progress, weighting=weights, spread=spread, records=listed.records)
+            result = make_plan(
+                spec,
+                report_progress,
+                weighting=_weighting(weighting or source.weighting, listed),
+                spread=source.spread if spread is None else spread,
+                records=listed.records,
+                width=source.width,
+            )
     with stage("computing protection and baselines"):
         report = PlanReport.of(result)
         with as_flags({"person": "--person"}):
@@ -93,10 +112,15 @@ def plan(
         if result.no_noise_reason:
             click.echo(f"tpmdp: no noise is added: {result.no_noise_reason}", err=True)
         more = {"tolerate": tolerate, "cost_of_dropouts": dropout_costs(report, tolerate)} if tolerate else {}
+        more |= {"study": source.label} if source.label else {}
         more |= {"people": [person_json(spec, person) for person in persons]} if persons else {}
         click.echo(json.dumps({**plan_json(report), **more}, allow_nan=False))
         return
+    if source.label:
+        click.echo(source.label)
     print_with(lambda console: print_plan(report, console, tolerate))
+    if source.label:
+        click.echo(_OF_A_STUDY.format(parties))
     for person in persons:
         click.echo(person_text(spec, person))
     for path in (out, plot):
@@ -105,14 +129,41 @@ def plan(
 
 
 @click.command()
-@click.argument("plan_file", metavar="PLAN.JSON", type=_FILE)
+@click.argument("plan_file", metavar="FILE", type=_FILE)
 @click.option("--party", "names", multiple=True, help="Show this party's budget; may be given more than once.")
+@click.option(
+    "--ledger",
+    "ledger_files",
+    multiple=True,
+    type=_FILE,
+    help="Compare a report with this ledger of a party; may be given more than once.",
+)
+@click.option("--approved", metavar="HASH", help="Compare a report with the hash of the draft that was approved.")
+@queries_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
-def verify(plan_file: Path, names: tuple[str, ...], as_json: bool) -> None:
-    """Check another party's plan: prove in exact arithmetic that it is private and optimal.
+def verify(
+    plan_file: Path,
+    names: tuple[str, ...],
+    ledger_files: tuple[Path, ...],
+    approved: str | None,
+    queries_file: Path | None,
+    as_json: bool,
+) -> None:
+    """Check a plan.json, or a report of tpmdp report or join --out, whoever made it.
 
-    Uses neither planner, calibration nor solver. Exit code 0: proved; 1: it does not hold, and which inequality fails.
+    A plan: prove in exact arithmetic that it is private and optimal, with neither planner, calibration nor solver. A
+    report: prove that its plan keeps every budget, recompute hashes and charges, and compare the page with the record
+    inside it. Exit code 0: proved; 1: it does not hold, and what fails.
     """
+    if is_record(plan_file):
+        if names:
+            raise InputError("--party", ", ".join(names), "is for plans", "leave it out: a report shows every party")
+        verify_record(plan_file, ledger_files, queries_file, approved=approved, as_json=as_json)
+        return
+    if approved is not None:
+        raise InputError("--approved", approved, "is for reports", "leave it out to check a plan")
+    if ledger_files:
+        raise InputError("--ledger", str(ledger_files[0]), "is for reports", "leave it out to check a plan")
     from tpmdp._util.progress import stage
     from tpmdp.planning.plan_file import read_plan
     from tpmdp.report.plan import print_verdict, verdict_json
@@ -126,6 +177,49 @@ def verify(plan_file: Path, names: tuple[str, ...], as_json: bool) -> None:
             click.echo(json.dumps(verdict_json(spec, certificate, verdict, names=names), allow_nan=False))
         else:
             print_with(lambda console: print_verdict(spec, certificate, verdict, names=names, console=console))
+
+
+@dataclass(frozen=True)
+class _Source:
+    """What a file says about a plan: one of parties, or a study."""
+
+    parties: PartiesTable
+    label: str = ""  # of a study
+    tolerate: int = 0
+    weighting: str | None = None
+    spread: float | None = None
+    width: float | None = None
+
+
+def _read_source(path: Path, queries_file: Path | None, progress: Progress | None) -> _Source:
+    from tpmdp._util.fields import read_toml
+    from tpmdp.planning.parties_file import read_parties
+
+    if path.suffix.lower() == ".toml" and "queries" in read_toml(path, _TOML_MAX):
+        return _read_study_source(path, queries_file)
+    if queries_file is not None:
+        raise InputError("--queries", str(queries_file), "needs a study, and this is a file of parties", "leave it out")
+    return _Source(read_parties(path, progress))
+
+
+def _read_study_source(path: Path, queries_file: Path | None) -> _Source:
+    from tpmdp.cli.study import read_study
+    from tpmdp.planning.parties_file import PartiesTable
+
+    study = read_study(path, None, None, queries_file=queries_file)
+    spec, weights = study.plain_spec(), study.weights
+    own = study.weighting == "own"
+    columns = {"epsilon": spec.epsilon, "delta": spec.delta, "sensitivity": spec.sensitivity}
+    table = PartiesTable(
+        columns,
+        tuple(spec.name(party) for party in range(spec.count)),
+        study.threshold,
+        receivers=list(study.receivers),
+        weights=weights.each if own else None,
+        records=weights.records,
+    )
+    kind = None if own else study.weighting
+    return _Source(table, study.label, study.tolerate, weighting=kind, spread=weights.spread, width=weights.width)
 
 
 def _check_outputs(parties: Path, out: Path | None, plot: Path | None) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from tpmdp.cli.sections import WholeSummaries
 from tpmdp.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ queries_option = click.option(
 )
 
 
-@click.group()
+@click.group(cls=WholeSummaries)
 def query() -> None:
     """What can be asked, and how precise an answer would be."""
 

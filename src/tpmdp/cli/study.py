@@ -1,17 +1,19 @@
-"""`tpmdp keygen`, `terms`, `fingerprint`, `join` and `run`: identities and studies on the command line."""
+"""`tpmdp terms`, `fingerprint`, `join` and `run`: studies on the command line."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import sys
-from collections.abc import Callable
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
+from tpmdp.cli.events import events_option, showing
 from tpmdp.cli.options import as_flags, is_supervised, supervised
+from tpmdp.cli.outcome import check_outcome_files, outcome_options, write_outcome_files
 from tpmdp.cli.query import queries_option
 from tpmdp.errors import InputError
 
@@ -20,32 +22,14 @@ if TYPE_CHECKING:
     from tpmdp.protocol.terms import Terms
     from tpmdp.study.contribution import Contribution
     from tpmdp.study.model import Study
+    from tpmdp.study.record import SessionRecord
     from tpmdp.study.release import PartyRelease
 
 _FILE: Final = click.Path(path_type=Path, readable=False)  # our own reader words the errors
-_SUFFIX: Final = ".key"
 _TERMS_MAX: Final = 64 << 20
+_LEDGER_MAX: Final = 1 << 44
+_SQLITE: Final = b"SQLite format 3\0"
 _JOIN_FLAGS: Final = {"party": "--as", "relay": "--relay", "listen": "--listen", "ledger": "--ledger", "data": "--data"}
-
-
-@click.command()
-@click.argument("name")
-@click.option("--out", type=_FILE, help="Where to write the key file. Default: NAME.key.")
-def keygen(name: str, out: Path | None) -> None:
-    """Make a key for the party NAME, and print the line for the study file.
-
-    The key file is secret and only you can read it. Give the printed line to the author of the study.
-    """
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-    from tpmdp.study.identity import check_name, public_text, write_key
-
-    checked = check_name("NAME", name)
-    path = out if out is not None else Path(checked + _SUFFIX)
-    identity = Ed25519PrivateKey.generate()
-    write_key(path, identity)
-    click.echo(f"wrote {path}; keep it secret. For the study file:", err=True)
-    click.echo(f'public_key = "{public_text(identity)}"')
 
 
 @click.command()
@@ -67,7 +51,9 @@ def keygen(name: str, out: Path | None) -> None:
 @queries_option
 @click.option("--ca", "authority", type=_FILE, help="Certificate to trust for the relay, if it is not a public one.")
 @click.option("--plain-http", is_flag=True, help="Do without TLS to a relay on another machine.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON lines: one for each step, then the outcome.")
+@outcome_options
+@click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
+@events_option
 @supervised
 @as_flags(_JOIN_FLAGS)
 def join(
@@ -85,16 +71,21 @@ def join(
     queries_file: Path | None,
     authority: Path | None,
     plain_http: bool,
+    out: Path | None,
+    plot: Path | None,
     as_json: bool,
+    events: str | None,
 ) -> None:
     """Take part in a STUDY as one party.
 
     Room is set aside in your ledger when you agree. It is charged when all parties have agreed, before anything leaves
-    that depends on your data. A session that was interrupted is resumed by the same command.
+    that depends on your data. A session that was interrupted is resumed by the same command; one that is finished gives
+    the same answer again, without a charge.
 
     Exit codes: 0 done; 2 refused or bad input; 3 the deadline passed or a party was lost, and which.
     """
     from tpmdp.engines.relay.mailbox import check_url
+    from tpmdp.report.progress import PartyProgress
     from tpmdp.report.release import uncounted_text
     from tpmdp.study.contribution import contribute
     from tpmdp.study.identity import read_key
@@ -102,10 +93,13 @@ def join(
     from tpmdp.study.peers import author_notice, check_peers, find_peers, has_no_session
     from tpmdp.study.session import SessionAccount, open_or_create_ledger
 
-    study = _read_study(study_file, session, deadline, queries_file=queries_file)
+    study = read_study(study_file, session, deadline, queries_file=queries_file)
     study.index(name)  # refuses a party that is not in the study
+    check_outcome_files(out, plot, name in study.receivers)
     identity = read_key(key_file)
     relay = None if url is None else check_url(url, plain_http)
+    if relay is None and study.computation.uses_relay:
+        raise InputError("relay", "(none)", "is missing for a study of sums", "give the address of the relay")
     path = ledger_file if ledger_file is not None else key_file.with_suffix(".ledger")
     given = read_terms(terms_file) if terms_file is not None else None
     offered = check_in(study, name, identity, terms=given)
@@ -133,22 +127,29 @@ def join(
             contribution = contribution or read_contribution()
         if peers is None and not is_supervised() and has_no_session(ledger):
             click.echo(f"tpmdp: {author_notice(study_file, key_file)}", err=True)
-        release = take_part(
-            contribution,
-            identity,
-            ledger,
-            relay=relay,
-            certificate_authority=authority,
-            watch=_watch(as_json),
-            on_trouble=lambda problem: click.echo(
-                f"tpmdp: cannot use {relay} now ({problem}); trying until the deadline", err=True
-            ),
-            listen=listen,
-            on_step=_step(as_json),
-            on_difference=lambda text: click.echo(
-                f"tpmdp: {text}; nothing is charged, and the session goes on once it is mended", err=True
-            ),
-        )
+        with showing(events, as_json, PartyProgress()) as on_event:
+            release = take_part(
+                contribution,
+                identity,
+                ledger,
+                relay=relay,
+                certificate_authority=authority,
+                listen=listen,
+                on_event=on_event,
+            )
+    _print_outcome(study, release, as_json)
+
+    def record(with_answer: bool) -> SessionRecord:
+        from tpmdp.ledger import Ledger
+        from tpmdp.study.record import SessionRecord
+
+        with Ledger.open(path) as ledger:
+            return SessionRecord.of(study, [ledger], offered, with_answer=with_answer)
+
+    write_outcome_files(study, [release], out, plot=plot, record=record, as_json=as_json)
+
+
+def _print_outcome(study: Study, release: PartyRelease, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"outcome": release.plain()}, allow_nan=False))
         return
@@ -161,13 +162,9 @@ def join(
 def _read_data(study: Study, name: str, path: Path | None) -> Table:
     """The party's columns; a party without records has no file."""
     from tpmdp.data.source import read_table
+    from tpmdp.study.contribution import check_given
 
-    records = study.party(name).records
-    if not records and path is not None:
-        rule = f"is given, but the study says that {name} has no records"
-        raise InputError("data", str(path), rule, "correct records in the study, or leave it out")
-    if records and path is None:
-        raise InputError("data", "(none)", f"is missing for a party with {records} records", "name your file")
+    check_given(study, name, path)
     return {} if path is None else read_table(path, study.columns_of(name))
 
 
@@ -183,7 +180,7 @@ def terms(study_file: Path, session: int | None, out: Path, queries_file: Path |
     """
     from tpmdp._util.files import replacing
 
-    text = _read_study(study_file, session, None, queries_file=queries_file).terms().canonical()
+    text = read_study(study_file, session, None, queries_file=queries_file).terms().canonical()
     with replacing(out) as temporary:
         temporary.write_text(text, encoding="utf-8")
     click.echo(f"wrote {out}")
@@ -202,25 +199,35 @@ def fingerprint(
 
     Parties with the same phrase have the same parties, keys, budgets, queries and noise plan; deadlines and addresses
     may differ. Below the phrase are the parties' names and public keys, as lines for a peers file.
+
+    The hash without keys is the same before the parties have keys and afterwards: compare it with the draft that was
+    approved. As long as a key is missing, it is all that is printed.
     """
+    from tpmdp.study.expectation import trial_terms
     from tpmdp.study.fingerprint import phrase_of
     from tpmdp.study.identity import public_key_text
     from tpmdp.study.peers import peer_line
 
-    study = _read_study(study_file, session, None, queries_file=queries_file)
-    if terms_file is None:
-        signed = study.terms()
-    else:
-        signed = read_terms(terms_file)
-        study.check_terms(signed)
-    phrase, digest = phrase_of(signed.plan_hash), signed.plan_hash.hex()
-    keys = {signed.spec.name(index): key for index, key in enumerate(signed.roster)}
+    study = read_study(study_file, session, None, queries_file=queries_file)
+    keys = {party.name: party.public_key for party in study.parties if party.public_key is not None}
+    lacking = [party.name for party in study.parties if party.public_key is None]
+    given = trial_terms(study) if lacking else study.terms()
+    if terms_file is not None:
+        given = read_terms(terms_file)
+        study.check_terms(given)
+    phrase = None if lacking else phrase_of(given.plan_hash)
+    plan_hash = None if lacking else given.plan_hash.hex()
     if as_json:
         texts = {name: public_key_text(key) for name, key in keys.items()}
-        click.echo(json.dumps({"study": signed.label, "phrase": phrase, "plan_hash": digest, "parties": texts}))
+        shown = {"study": given.label, "phrase": phrase, "plan_hash": plan_hash}
+        click.echo(json.dumps({**shown, "keyless_hash": given.keyless_hash.hex(), "parties": texts}))
         return
-    lines = [f"phrase: {' '.join(phrase)}", f"hash:   {digest}"]
-    click.echo("\n".join([signed.label, *lines, "", *(peer_line(name, key) for name, key in keys.items())]))
+    keyless = f"hash of the study without keys: {given.keyless_hash.hex()}"
+    if phrase is None:
+        lines = [keyless, f"The ten words need the keys of all parties; missing: {', '.join(lacking)}."]
+    else:
+        lines = [f"phrase: {' '.join(phrase)}", f"hash:   {plan_hash}", keyless]
+    click.echo("\n".join([given.label, *lines, "", *(peer_line(name, key) for name, key in keys.items())]).rstrip())
 
 
 def read_terms(path: Path) -> Terms:
@@ -239,7 +246,8 @@ def read_terms(path: Path) -> Terms:
         ) from None
 
 
-def _read_study(path: Path, session: int | None, deadline: str | None, queries_file: Path | None) -> Study:
+def read_study(path: Path, session: int | None, deadline: str | None, queries_file: Path | None) -> Study:
+    """The study in a file, with what options change."""
     from tpmdp.queries.custom import load_queries
     from tpmdp.study.file import parse_deadline
     from tpmdp.study.model import Study
@@ -252,51 +260,58 @@ def _read_study(path: Path, session: int | None, deadline: str | None, queries_f
     return study
 
 
-def _step(as_json: bool) -> Callable[[str], None]:
-    """Show each step of a computation on shares, as `_watch` shows those of a sum."""
+def check_ledger_files(paths: Sequence[Path]) -> None:
+    """Refuse files that are no ledgers of a session that has run; none of them may be open in this process."""
+    from tpmdp._util.files import readable
+    from tpmdp.errors import FileError
 
-    def show(step: str) -> None:
-        if as_json:
-            click.echo(json.dumps({"step": step, "attempt": 1, "sent": 0, "waiting_for": []}))
-        elif sys.stderr.isatty():
-            click.echo(step, err=True)
-
-    return show
+    for path in paths:
+        with readable(path, _LEDGER_MAX), path.open("rb") as stream:
+            if stream.read(len(_SQLITE)) != _SQLITE:
+                raise FileError(path, "is not a ledger", "give the ledger of a party that took part")
 
 
-def _watch(as_json: bool) -> Callable[..., None]:
-    """Show each new step once: as JSON for a program, or on standard error for a person at a terminal."""
-    last: list[tuple[str, int]] = []
+def record_of(
+    study_file: Path,
+    ledgers: Sequence[Path],
+    with_answer: bool,
+    *,
+    queries: Path | None,
+    session: int | None = None,
+    terms: Path | None = None,
+) -> SessionRecord:
+    """The record of a session from the study and the ledgers on disk."""
+    from tpmdp.ledger import Ledger
+    from tpmdp.study.record import SessionRecord
 
-    def watch(party: Any, sent: int) -> None:
-        state = (party.step, party.attempt)
-        if last == [state]:
-            return
-        last[:] = [state]
-        waiting = [party.terms.spec.name(other) for other in party.waiting_for()]
-        if as_json:
-            line = {"step": party.step, "attempt": party.attempt, "sent": sent, "waiting_for": waiting[:20]}
-            click.echo(json.dumps(line))
-        elif sys.stderr.isatty():
-            text = f"{party.step}: waiting for {', '.join(waiting[:5])}" if waiting else party.step
-            click.echo(text, err=True)
-
-    return watch
+    study = read_study(study_file, session, None, queries_file=queries)
+    given = None if terms is None else read_terms(terms)
+    check_ledger_files(ledgers)
+    with ExitStack() as stack:
+        opened = [stack.enter_context(Ledger.open(path)) for path in ledgers]
+        return SessionRecord.of(study, opened, given, with_answer=with_answer)
 
 
 @click.command()
 @click.argument("study_file", metavar="STUDY", type=_FILE)
 @click.option(
-    "--data", "data_folder", type=_FILE, help="Folder with NAME.csv, .parquet or .toml. Default: the study's."
+    "--data",
+    "data_folder",
+    type=_FILE,
+    help="Folder with NAME.csv, .parquet or .toml. Default: trial beside the study, or the study's.",
 )
 @click.option(
-    "--state", "state_folder", type=_FILE, help="Folder for keys, ledgers and the relay. Default: tpmdp-state."
+    "--state",
+    "state_folder",
+    type=_FILE,
+    help="Folder for keys, ledgers and the relay. Default: trial beside the study, or tpmdp-state.",
 )
 @click.option("--session", type=int, help="Number of the session. Default: what the study says.")
 @click.option("--deadline", help="Stop waiting then. Default: what the study says.")
 @queries_option
-@click.option("--plot", type=_FILE, help="Draw the answers with error bars here (.png or .svg).")
+@outcome_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+@events_option
 def run(
     study_file: Path,
     data_folder: Path | None,
@@ -304,32 +319,53 @@ def run(
     session: int | None,
     deadline: str | None,
     queries_file: Path | None,
+    out: Path | None,
     plot: Path | None,
     as_json: bool,
+    events: str | None,
 ) -> None:
     """Run a whole STUDY on this machine: a relay, and every party in its own process.
 
     Missing keys are created. Ledgers and keys stay in the state folder. The same session again costs nothing and
-    gives the same answer; --session 2 is a new one.
+    gives the same answer; --session 2 is a new one, with a new charge, if the ledgers have room for it.
     """
+    from tpmdp._util.party_files import TRIAL
+    from tpmdp.data.columns import ColumnError
+    from tpmdp.report.progress import RunProgress
     from tpmdp.study.local_run import run_study
 
-    study = _read_study(study_file, session, deadline, queries_file=queries_file)
-    if plot is not None:
-        from tpmdp._util.files import check_output
-
-        if plot.suffix.lower() not in (".png", ".svg"):
-            raise InputError("--plot", str(plot), "must end in .png or .svg", "rename the picture")
-        check_output(plot)
-    folder = data_folder if data_folder is not None else study_file.parent
-    state = state_folder if state_folder is not None else Path("tpmdp-state")
+    study = read_study(study_file, session, deadline, queries_file=queries_file)
+    check_outcome_files(out, plot, receives=True)
+    trial = study_file.parent / TRIAL  # from tpmdp init
+    beside, at_hand = (trial, trial) if trial.is_dir() else (study_file.parent, Path("tpmdp-state"))
+    folder = data_folder if data_folder is not None else beside
+    state = state_folder if state_folder is not None else at_hand
+    if state == trial:
+        study = study.without_keys()  # a trial has keys of its own
 
     def notice(text: str) -> None:
         click.echo(f"tpmdp: {text}", err=True)
 
-    releases = run_study(study, folder, state, queries=queries_file, notice=notice)
-    if plot is not None:
-        _draw(study, releases, plot)
+    with showing(events, as_json, RunProgress([party.name for party in study.parties])) as on_event:
+        try:
+            releases = run_study(study, folder, state, queries=queries_file, notice=notice, on_event=on_event)
+        except ColumnError as error:
+            if folder != trial:
+                raise
+            again = f"{error.remedy}; or make a new trial with tpmdp init {study_file.parent} --again"
+            raise ColumnError(Path(str(error.path)), error.column, error.problem, remedy=again) from None
+    _print_outcomes(study, releases, as_json)
+
+    def record(with_answer: bool) -> SessionRecord:
+        from tpmdp._util.party_files import party_file
+
+        ledgers = [party_file(state, release.party, ".ledger") for release in releases]
+        return record_of(state / "study.toml", ledgers, with_answer, queries=queries_file)
+
+    write_outcome_files(study, releases, out, plot=plot, record=record, as_json=as_json)
+
+
+def _print_outcomes(study: Study, releases: list[PartyRelease], as_json: bool) -> None:
     if as_json:
         weights = dict(zip(study.party_records, study.weights.each.tolist(), strict=True))
         more = {} if study.weights.are_equal else {"weights": weights}
@@ -339,12 +375,3 @@ def run(
     from tpmdp.report.release import print_releases
 
     print_with(lambda console: print_releases(study, releases, console))
-    if plot is not None:
-        click.echo(f"wrote {plot}")
-
-
-def _draw(study: Study, releases: list[PartyRelease], path: Path) -> None:
-    from tpmdp.report.plot_release import draw_answers
-
-    answers = next(release.answers for release in releases if release.answers is not None)
-    draw_answers(study, answers, path)

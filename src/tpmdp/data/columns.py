@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 
 from tpmdp._util.arrays import FloatArray
+from tpmdp.data.faults import FaultKind, Faults, number_fault
 from tpmdp.data.table import Column, ColumnKind, Text
 from tpmdp.errors import FileError, shown
 
@@ -21,8 +22,17 @@ TEXT_VALUES_MAX: Final = 1_000_000  # distinct values in one column
 _CORRECT: Final = "correct the record, or remove it and lower `records` in the study"
 _NAMES: Final = {int: "whole number", float: "number", Decimal: "number", bool: "truth value", str: "text"}
 _NAMED_SHOWN: Final = 200
+_BAD: Final = -1  # the code of a text that is not there
 
 Wanted = Mapping[str, ColumnKind]
+
+
+class ColumnError(FileError):
+    """A column that cannot be used at all; other columns of the file may be fine."""
+
+    def __init__(self, path: Path, column: str, problem: str, *, remedy: str) -> None:
+        self.column = column
+        super().__init__(path, problem, remedy)
 
 
 def find_columns(path: Path, wanted: Wanted, header: Sequence[str]) -> list[int]:
@@ -33,14 +43,14 @@ def find_columns(path: Path, wanted: Wanted, header: Sequence[str]) -> list[int]
     >>> find_columns(Path("a.csv"), {"cost": "number"}, ["age", "stay"])
     Traceback (most recent call last):
         ...
-    tpmdp.errors.FileError: a.csv has no column cost (it has age, stay): add it
+    tpmdp.data.columns.ColumnError: a.csv has no column cost (it has age, stay): add it
     """
     for name in wanted:
         count = header.count(name)
         if not count:
             raise _missing(path, name, header)
         if count > 1:
-            raise FileError(path, f"has the column {shown(name)} twice", "keep one of them")
+            raise ColumnError(path, name, f"has the column {shown(name)} twice", remedy="keep one of them")
     return [header.index(name) for name in wanted]
 
 
@@ -51,7 +61,11 @@ def _missing(path: Path, name: str, header: Sequence[str]) -> FileError:
         problem = f"has no column {shown(name)}, and its first line looks like a record"
         return FileError(path, problem, "begin with a line of column names")
     problem = f"has no column {shown(name)} (it has {shown(', '.join(header), _NAMED_SHOWN)})"
-    return FileError(path, problem, "separate with commas" if len(header) == 1 and ";" in header[0] else "add it")
+    alike = [entry for entry in header if entry.strip().lower() == name.strip().lower()]
+    if alike:
+        return ColumnError(path, name, problem, remedy=f"rename {shown(repr(alike[0]))} to {shown(name)}")
+    remedy = "separate with commas" if len(header) == 1 and ";" in header[0] else "add it"
+    return ColumnError(path, name, problem, remedy=remedy)
 
 
 def _looks_like_a_number(text: str) -> bool:
@@ -97,7 +111,7 @@ def too_many(path: Path, name: str) -> FileError:
     has more than 1,000,000 distinct values in column note
     """
     problem = f"has more than {TEXT_VALUES_MAX:,} distinct values in column {shown(name)}"
-    return FileError(path, problem, "choose a column of categories")
+    return ColumnError(path, name, problem, remedy="choose a column of categories")
 
 
 def wrong_type(path: Path, name: str, type_name: str, kind: ColumnKind) -> FileError:
@@ -108,15 +122,18 @@ def wrong_type(path: Path, name: str, type_name: str, kind: ColumnKind) -> FileE
     """
     problem = f"has {shown(name)} of type {shown(type_name)}, not "
     if kind == "number":
-        return FileError(path, problem + "numbers", "store plain numbers")
-    return FileError(path, problem + "text", "store text, or ask for numbers")
+        return ColumnError(path, name, problem + "numbers", remedy="store plain numbers")
+    return ColumnError(path, name, problem + "text", remedy="store text, or ask for numbers")
 
 
 class NumberBuilder:
-    """A column of numbers while it is read: 8 bytes per record."""
+    """A column of numbers while it is read: 8 bytes per record.
 
-    def __init__(self, path: Path, name: str) -> None:
-        self._path, self._name = path, name
+    With `faults`, a bad value is counted and becomes NaN.
+    """
+
+    def __init__(self, path: Path, name: str, faults: Faults | None = None) -> None:
+        self._path, self._name, self._faults = path, name, faults
         self._entries = array("d")
 
     def append(self, text: str, line: int) -> None:
@@ -133,8 +150,18 @@ class NumberBuilder:
         except ValueError:
             number = math.nan
         if "_" in text or not math.isfinite(number):
-            raise bad_number(self._path, f"line {line}", self._name)
+            number = self._refuse(f"line {line}", number_fault(text))
         self._entries.append(number)
+
+    def skip(self) -> None:
+        """Add a place for a record that is bad as a whole, and counted elsewhere."""
+        self._entries.append(math.nan)
+
+    def _refuse(self, place: str, kind: FaultKind) -> float:
+        if self._faults is None:
+            raise bad_number(self._path, place, self._name)
+        self._faults.add(self._name, kind, place)
+        return math.nan
 
     def extend(self, values: Sequence[object]) -> None:
         """Add values from a database, in order.
@@ -146,13 +173,16 @@ class NumberBuilder:
         """
         for value in values:
             if not isinstance(value, int | float | Decimal | None):
-                raise wrong_type(self._path, self._name, _type_name(value), kind="number")
+                if self._faults is None:
+                    raise wrong_type(self._path, self._name, _type_name(value), kind="number")
+                value = math.inf
             try:
                 number = math.nan if value is None else float(value)
             except (OverflowError, ValueError):  # a whole number beyond the doubles, a signalling NaN
-                number = math.nan
+                number = math.inf
             if not math.isfinite(number):
-                raise bad_number(self._path, f"row {len(self._entries) + 1}", self._name)
+                kind: FaultKind = "missing" if math.isnan(number) else "not a finite number"
+                number = self._refuse(f"row {len(self._entries) + 1}", kind)
             self._entries.append(number)
 
     def finish(self) -> FloatArray:
@@ -161,10 +191,13 @@ class NumberBuilder:
 
 
 class TextBuilder:
-    """A column of text while it is read: 4 bytes per record, and each distinct value once."""
+    """A column of text while it is read: 4 bytes per record, and each distinct value once.
 
-    def __init__(self, path: Path, name: str) -> None:
-        self._path, self._name = path, name
+    With `faults`, a bad value is counted and becomes an empty text.
+    """
+
+    def __init__(self, path: Path, name: str, faults: Faults | None = None) -> None:
+        self._path, self._name, self._faults = path, name, faults
         self._codes = array("i")
         self._code_of: dict[str, int] = {}
 
@@ -188,42 +221,55 @@ class TextBuilder:
         (('north', 'south'), [1, 0])
         """
         for value in values:
-            if not isinstance(value, str | None):
+            if isinstance(value, str | None):
+                self._add(value or "", "row", len(self._codes) + 1)
+            elif self._faults is None:
                 raise wrong_type(self._path, self._name, _type_name(value), kind="text")
-            self._add(value or "", "row", len(self._codes) + 1)
+            else:
+                self._faults.add(self._name, "not text", f"row {len(self._codes) + 1}")
+                self.skip()
 
     def _add(self, text: str, unit: str, number: int) -> None:
         code = self._code_of.get(text)
         if code is None:
-            if not text:
-                raise missing_value(self._path, f"{unit} {number}", self._name)
-            if len(text) > TEXT_LENGTH_MAX:
-                raise too_long(self._path, f"{unit} {number}", self._name)
+            if not text or len(text) > TEXT_LENGTH_MAX:
+                if self._faults is None:
+                    error = missing_value if not text else too_long
+                    raise error(self._path, f"{unit} {number}", self._name)
+                self._faults.add(self._name, "missing" if not text else "too long", f"{unit} {number}")
+                self.skip()
+                return
             code = self._code_of[text] = len(self._code_of)
             if code >= TEXT_VALUES_MAX:
                 raise too_many(self._path, self._name)
         self._codes.append(code)
 
+    def skip(self) -> None:
+        """Add a place for a record that is bad as a whole, and counted elsewhere."""
+        self._codes.append(_BAD)
+
     def finish(self) -> Text:
         """The column with its values sorted."""
+        codes = np.array(self._codes, dtype=np.int32)
         values = sorted(self._code_of)
-        rank = np.zeros(len(values), dtype=np.int32)
-        rank[[self._code_of[value] for value in values]] = np.arange(len(values), dtype=np.int32)
-        return Text(rank[np.array(self._codes, dtype=np.int32)], tuple(values))
+        first = int((codes == _BAD).any())  # the empty text is the first value, if it is one
+        rank = np.zeros(len(values) + 1, dtype=np.int32)  # the last entry is that of a bad value
+        rank[[self._code_of[value] for value in values]] = np.arange(first, first + len(values), dtype=np.int32)
+        return Text(rank[codes], ("",) * first + tuple(values))
 
 
 def _type_name(value: object) -> str:
     return _NAMES.get(type(value), type(value).__name__)
 
 
-def column_builders(path: Path, wanted: Wanted) -> dict[str, NumberBuilder | TextBuilder]:
+def column_builders(path: Path, wanted: Wanted, faults: Faults | None = None) -> dict[str, NumberBuilder | TextBuilder]:
     """An empty builder for each wanted column.
 
     >>> sorted(column_builders(Path("a.csv"), {"age": "number"}))
     ['age']
     """
     kinds: dict[ColumnKind, type[NumberBuilder] | type[TextBuilder]] = {"number": NumberBuilder, "text": TextBuilder}
-    return {name: kinds[kind](path, name) for name, kind in wanted.items()}
+    return {name: kinds[kind](path, name, faults) for name, kind in wanted.items()}
 
 
 def join_tables(path: Path, wanted: Wanted, tables: Sequence[Mapping[str, Column]]) -> dict[str, Column]:

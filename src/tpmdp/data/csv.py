@@ -21,6 +21,7 @@ from tpmdp._util.arrays import BoolArray
 from tpmdp._util.progress import Progress
 from tpmdp.data.columns import Wanted, column_builders, find_columns
 from tpmdp.data.duck import Pick, check_path, connected, fetch
+from tpmdp.data.faults import Faults
 from tpmdp.data.quoting import literal
 from tpmdp.data.table import Column
 from tpmdp.errors import FileError, MissingDependencyError
@@ -30,8 +31,8 @@ _PROGRESS_ROWS: Final = 65_536
 _UTF_16: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
-def read_csv(path: Path, wanted: Wanted) -> dict[str, Column]:
-    """The wanted columns of a CSV file.
+def read_csv(path: Path, wanted: Wanted, faults: Faults | None = None) -> dict[str, Column]:
+    """The wanted columns of a CSV file; with `faults`, bad values are counted and do not stop the reader.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -42,7 +43,7 @@ def read_csv(path: Path, wanted: Wanted) -> dict[str, Column]:
     (array([70., 41.]), ('north', 'south'))
     """
     table = read_with_duckdb(path, wanted) if path.stat().st_size >= _LARGE else None
-    return read_with_python(path, wanted) if table is None else table
+    return read_with_python(path, wanted, faults) if table is None else table
 
 
 # The Python reader ----------------------------------------------------------------------------------------------------
@@ -87,7 +88,7 @@ def check_width(path: Path, line: int, row: list[str], header: list[str]) -> Non
         raise FileError(path, problem, "give every column one value")
 
 
-def read_with_python(path: Path, wanted: Wanted) -> dict[str, Column]:
+def read_with_python(path: Path, wanted: Wanted, faults: Faults | None = None) -> dict[str, Column]:
     """The wanted columns. Empty lines are skipped; every other line has one value per column of the header.
 
     >>> import tempfile
@@ -97,12 +98,17 @@ def read_with_python(path: Path, wanted: Wanted) -> dict[str, Column]:
     ...     read_with_python(file, {"stay": "number"})
     {'stay': array([3. , 1.5])}
     """
-    columns = column_builders(path, wanted)
+    columns = column_builders(path, wanted, faults)
     rows = csv_rows(path)
     _, header = _header(rows)
     pairs = list(zip(find_columns(path, wanted, header), columns.values(), strict=True))
     for line, row in rows:
         if not row:
+            continue
+        if faults is not None and len(row) != len(header):
+            faults.add("", "another number of values", f"line {line}")
+            for builder in columns.values():
+                builder.skip()
             continue
         check_width(path, line, row, header=header)
         for place, column in pairs:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,7 @@ from tpmdp.data.columns import (
     too_many,
     wrong_type,
 )
+from tpmdp.data.faults import PLACES_MAX, FaultKind, Faults
 from tpmdp.data.quoting import identifier, literal
 from tpmdp.data.table import Column, ColumnKind, Text
 from tpmdp.errors import FileError, MissingDependencyError, shown
@@ -88,7 +89,9 @@ def check_path(path: Path) -> str:
     return full
 
 
-def fetch(connection: Any, path: Path, relation: str, picks: Sequence[Pick]) -> dict[str, Column]:
+def fetch(
+    connection: Any, path: Path, relation: str, picks: Sequence[Pick], faults: Faults | None = None
+) -> dict[str, Column]:
     """The columns of a relation, all in the same order of records.
 
     >>> with connected("to show") as connection:
@@ -105,29 +108,43 @@ def fetch(connection: Any, path: Path, relation: str, picks: Sequence[Pick]) -> 
     result: dict[str, Column] = {}
     for place, pick in enumerate(picks):
         if pick.kind == "number":
-            result[pick.name] = _finite(path, pick.name, arrays.pop(f"c{place}"))
+            result[pick.name] = _finite(path, pick.name, arrays.pop(f"c{place}"), faults=faults)
         else:
-            result[pick.name] = _coded(connection, path, pick.name, column=f"c{place}")
+            result[pick.name] = _coded(connection, path, pick.name, column=f"c{place}", faults=faults)
     return result
 
 
-def _finite(path: Path, name: str, values: Any) -> FloatArray:
+def _finite(path: Path, name: str, values: Any, faults: Faults | None) -> FloatArray:
     plain: FloatArray = np.ma.getdata(values)
-    bad = ~np.isfinite(plain) | np.ma.getmaskarray(values)
-    if bad.any():
+    absent = np.ma.getmaskarray(values)
+    bad = ~np.isfinite(plain) | absent
+    if not bad.any():
+        return plain
+    if faults is None:
         raise bad_number(path, f"row {int(np.argmax(bad)) + 1}", name)
-    return plain
+    absent = absent | np.isnan(plain)
+    faults.add_rows(name, "missing", absent)
+    faults.add_rows(name, "not a finite number", bad & ~absent)
+    return np.where(bad, np.nan, plain)
 
 
-def _coded(connection: Any, path: Path, name: str, column: str) -> Text:
+def _coded(connection: Any, path: Path, name: str, column: str, faults: Faults | None) -> Text:
     """The text column as codes into its sorted values."""
-    for condition, error in (
-        (f"{column} IS NULL OR {column} = ''", missing_value),
-        (f"length({column}) > {TEXT_LENGTH_MAX}", too_long),
-    ):
-        (first,) = connection.execute(f"SELECT min(rowid) FROM picked WHERE {condition}").fetchone()  # noqa: S608
-        if first is not None:
-            raise error(path, f"row {first + 1}", name)
+    kinds: dict[FaultKind, tuple[str, Callable[[Path, str, str], FileError]]] = {
+        "missing": (f"{column} IS NULL OR {column} = ''", missing_value),
+        "too long": (f"length({column}) > {TEXT_LENGTH_MAX}", too_long),
+    }
+    for kind, (condition, error) in kinds.items():
+        bad = f"FROM picked WHERE {condition}"
+        (count,) = connection.execute(f"SELECT count(*) {bad}").fetchone()
+        if not count:
+            continue
+        rows = [row for (row,) in connection.execute(f"SELECT rowid {bad} ORDER BY 1 LIMIT {PLACES_MAX}").fetchall()]
+        if faults is None:
+            raise error(path, f"row {rows[0] + 1}", name)
+        for place, row in enumerate(rows):
+            faults.add(name, kind, f"row {row + 1}", count=1 if place else count - len(rows) + 1)
+        connection.execute(f"UPDATE picked SET {column} = '' WHERE {condition}")  # noqa: S608
     distinct = f"SELECT DISTINCT {column} FROM picked ORDER BY 1"  # noqa: S608 - by bytes, which is Python's order
     values = connection.execute(f"{distinct} LIMIT {TEXT_VALUES_MAX + 1}").fetchnumpy()[column].tolist()
     if len(values) > TEXT_VALUES_MAX:
@@ -172,7 +189,7 @@ def _parquet(path: Path) -> Iterator[tuple[Any, str]]:
             raise FileError(path, problem, "write it anew") from None
 
 
-def read_parquet(path: Path, wanted: Wanted) -> dict[str, Column]:
+def read_parquet(path: Path, wanted: Wanted, faults: Faults | None = None) -> dict[str, Column]:
     """The wanted columns of one Parquet file.
 
     >>> import tempfile
@@ -184,7 +201,7 @@ def read_parquet(path: Path, wanted: Wanted) -> dict[str, Column]:
     """
     with _parquet(path) as (connection, relation):
         picks = _typed_picks(connection, path, f"FROM {relation}", wanted=wanted)
-        return fetch(connection, path, relation, picks=picks)
+        return fetch(connection, path, relation, picks=picks, faults=faults)
 
 
 def read_whole_parquet(path: Path) -> dict[str, Any]:
@@ -202,7 +219,7 @@ def read_whole_parquet(path: Path) -> dict[str, Any]:
         return columns
 
 
-def read_sql(path: Path, sql: str, wanted: Wanted) -> dict[str, Column]:
+def read_sql(path: Path, sql: str, wanted: Wanted, faults: Faults | None = None) -> dict[str, Column]:
     """The wanted columns of a SELECT over files in the folder of `path` or below; it can read no other file.
 
     >>> import tempfile
@@ -221,7 +238,7 @@ def read_sql(path: Path, sql: str, wanted: Wanted) -> dict[str, Column]:
             _offer_files(connection, path, sql)
             picks = _typed_picks(connection, path, sql, wanted=wanted)
             connection.execute(f"CREATE TEMP VIEW asked AS {sql}")
-            return fetch(connection, path, "asked", picks=picks)
+            return fetch(connection, path, "asked", picks=picks, faults=faults)
         except duckdb.OutOfMemoryException:
             raise _no_memory(path) from None
         except duckdb.PermissionException:

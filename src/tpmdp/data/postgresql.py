@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tpmdp.data.columns import Wanted, column_builders, find_columns, wrong_type
+from tpmdp.data.faults import Faults
 from tpmdp.data.table import Column
 from tpmdp.errors import FileError, MissingDependencyError, shown
 
@@ -29,7 +30,14 @@ _ABOUT_THE_SQL: Final = "42"  # the class of syntax errors, unknown names and mi
 
 
 def read_postgresql(
-    path: Path, wanted: Wanted, server: str, *, table: str = "", query: str = "", timeout_s: int = 600
+    path: Path,
+    wanted: Wanted,
+    server: str,
+    *,
+    table: str = "",
+    query: str = "",
+    timeout_s: int = 600,
+    faults: Faults | None = None,
 ) -> dict[str, Column]:
     """The wanted columns of a table or of a query. `path` is the source file, which errors name.
 
@@ -50,7 +58,7 @@ def read_postgresql(
             places = _places(path, wanted, cursor)
         if table:
             places = list(range(len(wanted)))
-        columns = column_builders(path, wanted)
+        columns = column_builders(path, wanted, faults)
         with _cursor(connection, _part(table, wanted) if table else query.encode()) as cursor:
             while rows := cursor.fetchmany(_ROWS_AT_ONCE):
                 for place, column in zip(places, columns.values(), strict=True):

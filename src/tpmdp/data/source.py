@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from tpmdp._util.files import readable
-from tpmdp.data.columns import SIZE_MAX, Wanted, join_tables
+from tpmdp._util.files import StrPath, as_path, readable
+from tpmdp._util.party_files import party_file
+from tpmdp.data.columns import SIZE_MAX, ColumnError, Wanted, join_tables
+from tpmdp.data.faults import Faults
 from tpmdp.data.table import Column
 from tpmdp.errors import FileError, shown
 
@@ -71,8 +73,8 @@ class Source:
             raise FileError(path, f"is not valid TOML ({shown(str(error))})", "fix it") from None
         return _parse(path, document)
 
-    def columns(self, wanted: Wanted) -> dict[str, Column]:
-        """The wanted columns, all in the same order of records.
+    def columns(self, wanted: Wanted, faults: Faults | None = None) -> dict[str, Column]:
+        """The wanted columns, all in the same order of records; with `faults`, bad values are counted, not refused.
 
         >>> Source(Path("no.csv"), "files", (Path("no.csv"),)).columns({"age": "number"})
         Traceback (most recent call last):
@@ -80,38 +82,44 @@ class Source:
         tpmdp.errors.FileError: no.csv does not exist: check the path
         """
         if self.kind == "files":
-            return join_tables(self.path, wanted, [_read_file(file, wanted) for file in self.files])
+            return join_tables(
+                self.path,
+                wanted,
+                [_read_file(file, wanted, faults, several=len(self.files) > 1) for file in self.files],
+            )
         if self.kind == "sql":
             from tpmdp.data.duck import read_sql
 
-            return read_sql(self.path, self.query, wanted)
+            return read_sql(self.path, self.query, wanted, faults=faults)
         if self.kind == "sqlite":
             from tpmdp.data.sqlite import read_sqlite
 
-            return read_sqlite(self.path, wanted, self.files[0], table=self.table, query=self.query)
+            return read_sqlite(self.path, wanted, self.files[0], table=self.table, query=self.query, faults=faults)
         from tpmdp.data.postgresql import read_postgresql
 
         which = {"table": self.table, "query": self.query}
-        return read_postgresql(self.path, wanted, self.server, **which, timeout_s=self.timeout_s)
+        return read_postgresql(self.path, wanted, self.server, **which, timeout_s=self.timeout_s, faults=faults)
 
 
 def find_source(folder: Path, name: str) -> Path:
-    """The file of a party's records in a folder: NAME.csv, NAME.parquet or NAME.toml.
+    """The file of a party's records in a folder: NAME.csv, NAME.parquet or NAME.toml; see `party_file`.
 
     >>> find_source(Path("no-such-folder"), "bank")
     Traceback (most recent call last):
         ...
     tpmdp.errors.FileError: no-such-folder/bank.csv does not exist: put the records there, or name another folder
     """
-    files = [folder / (name + suffix) for suffix in SUFFIXES if (folder / (name + suffix)).is_file()]
+    files = [file for suffix in SUFFIXES if (file := party_file(folder, name, suffix)).is_file()]
     if not files:
-        raise FileError(folder / f"{name}.csv", "does not exist", "put the records there, or name another folder")
+        raise FileError(
+            party_file(folder, name, ".csv"), "does not exist", "put the records there, or name another folder"
+        )
     if len(files) > 1:
         raise FileError(files[0], f"is there, and so is {shown(files[1].name)}", "keep one of them")
     return files[0]
 
 
-def read_table(path: Path, wanted: Wanted) -> dict[str, Column]:
+def read_table(path: StrPath, wanted: Wanted) -> dict[str, Column]:
     """The wanted columns of a party's records: numbers as finite doubles, text as codes into its sorted values.
 
     `path` is a .csv or .parquet file, or a .toml source file. All columns have the same order of records.
@@ -120,22 +128,48 @@ def read_table(path: Path, wanted: Wanted) -> dict[str, Column]:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = Path(folder) / "bank.csv"
     ...     _ = file.write_text("age,stay" + chr(10) + "70,3" + chr(10) + "41,1.5" + chr(10))
-    ...     read_table(file, {"stay": "number"})
+    ...     read_table(str(file), {"stay": "number"})
     {'stay': array([3. , 1.5])}
     """
-    source = Source.read(path)
+    source = Source.read(as_path(path))
     return source.columns(wanted) if wanted else {}
 
 
-def _read_file(path: Path, wanted: Wanted) -> dict[str, Column]:
+def survey_table(path: Path, wanted: Wanted) -> tuple[dict[str, Column], Faults, dict[str, ColumnError]]:
+    """As `read_table`, but goes on: bad values are counted, and columns that cannot be used are left out, with why.
+
+    In place of a bad value there is NaN or an empty text; see `tpmdp.data.faults.bad_values`.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "bank.csv"
+    ...     _ = file.write_text("age,stay" + chr(10) + "70,x" + chr(10) + "41,1.5" + chr(10))
+    ...     table, faults, lost = survey_table(file, {"stay": "number", "cost": "number"})
+    >>> table, faults.report()[0].places, list(lost)
+    ({'stay': array([nan, 1.5])}, ('line 2',), ['cost'])
+    """
+    source = Source.read(path)
+    lost: dict[str, ColumnError] = {}
+    while left := {name: kind for name, kind in wanted.items() if name not in lost}:
+        faults = Faults()
+        try:
+            return source.columns(left, faults), faults, lost
+        except ColumnError as error:
+            lost[error.column] = error
+    return {}, Faults(), lost
+
+
+def _read_file(path: Path, wanted: Wanted, faults: Faults | None, several: bool) -> dict[str, Column]:
+    if faults is not None and several:
+        faults.file = shown(path.name)
     with readable(path, SIZE_MAX):
         if path.suffix.lower() == ".csv":
             from tpmdp.data.csv import read_csv
 
-            return read_csv(path, wanted)
+            return read_csv(path, wanted, faults)
         from tpmdp.data.duck import read_parquet
 
-        return read_parquet(path, wanted)
+        return read_parquet(path, wanted, faults)
 
 
 # The source file ------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import Final
 
 from tpmdp._util.files import readable
 from tpmdp.data.columns import SIZE_MAX, Wanted, column_builders, find_columns
+from tpmdp.data.faults import Faults
 from tpmdp.data.quoting import identifier
 from tpmdp.data.table import Column
 from tpmdp.errors import FileError, shown
@@ -22,7 +23,9 @@ _PUBLIC: Final = ("no such ", "near ", "ambiguous column name", "incomplete inpu
 _PUBLIC_FILE: Final = ("database is locked", "file is not a database", "unable to open database file", "disk I/O error")
 
 
-def read_sqlite(path: Path, wanted: Wanted, database: Path, *, table: str = "", query: str = "") -> dict[str, Column]:
+def read_sqlite(
+    path: Path, wanted: Wanted, database: Path, *, table: str = "", query: str = "", faults: Faults | None = None
+) -> dict[str, Column]:
     """The wanted columns of a table or of a query. `path` is the source file, which errors name.
 
     SQLite has types per value, not per column: a number column must hold only numbers, a text column only text.
@@ -42,7 +45,7 @@ def read_sqlite(path: Path, wanted: Wanted, database: Path, *, table: str = "", 
             query = f"SELECT {', '.join(map(identifier, wanted))} FROM {target}"  # noqa: S608
         cursor = connection.execute(query)
         places = _positions(path, wanted, cursor)
-        columns = column_builders(path, wanted)
+        columns = column_builders(path, wanted, faults)
         while rows := cursor.fetchmany(_ROWS_AT_ONCE):
             for place, column in zip(places, columns.values(), strict=True):
                 column.extend([row[place] for row in rows])

@@ -29,7 +29,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tpmdp._util import fields as read
 from tpmdp._util.budget_rules import EPSILON_MIN
 from tpmdp._util.files import check_output, replacing
-from tpmdp.errors import FileError, InputError
+from tpmdp.errors import FileError, InputError, shown
 from tpmdp.flower.round_terms import SERVER, Ask, published
 from tpmdp.flower.update import bound, diameter
 from tpmdp.gaussian.calibration import calibrate, mu_at
@@ -206,10 +206,21 @@ def read_settings(path: Path) -> ClientSettings:
     read.check_keys(str(path), table, _REQUIRED, optional=())
     for field in ("key", "ledger", "peers"):
         read.title(field, table[field])
-    peers = None if table["peers"] == ANY else read_peers(folder / table["peers"])
+    peers = None if table["peers"] == ANY else _known_peers(folder / table["peers"], folder / table["key"])
     party = Party(table["name"], table["epsilon"], table["delta"], threshold=table["threshold"])
     identity = read_key(folder / table["key"])
     return ClientSettings(party, identity, folder / table["ledger"], rounds=table["rounds"], peers=peers)
+
+
+def _known_peers(path: Path, key: Path) -> dict[str, bytes]:
+    if not os.path.lexists(path):
+        remedy = (
+            "make it of the lines that tpmdp flower server and tpmdp flower client printed, one for the server and "
+            f"one for each client (tpmdp key show {shown(str(key), 300)} prints yours again), and give it to all; or "
+            f'write peers = "{ANY}", which trusts the server not to invent clients'
+        )
+        raise FileError(path, "does not exist", remedy)
+    return read_peers(path)
 
 
 def write_settings(folder: Path, party: Party, rounds: int, peers: str = "peers.toml") -> str:

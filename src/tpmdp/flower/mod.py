@@ -40,8 +40,11 @@ from tpmdp.study.session import charge_of, key_of, noise_source, noisy_vector
 STATE: Final = "tpmdp"  # in the client's context, which Flower stores between messages
 EXAMPLES: Final = "num-examples"
 REFUSED: Final = 403
+APP_FAILED: Final = "the client app failed, and counts as no update in this round"
 _SESSIONS_MAX: Final = 4  # remembered at a time
 _FIRST_KEY: Final = "key 1"
+_START_NODE: Final = f"start the SuperNode with --node-config '{NODE_KEY}=\"/path/to/client.toml\"'"
+_NO_SETTINGS: Final = f"its node configuration has no {NODE_KEY}: {_START_NODE}"
 _Replayed = tuple[PartySession, StoredSecrets, list[bytes], list[bytes]]  # with messages to send and to remember
 
 
@@ -69,7 +72,7 @@ def private_mod(settings: Callable[[Context], ClientSettings] | None = None, eva
         except Exception as error:  # Flower would send its text to the server
             log(WARNING, "tpmdp: %s", error)
             known = isinstance(error, _NoSettingsError)
-            problem = str(error) if known else "has settings that are not in order: its own log says why"
+            problem = _NO_SETTINGS if known else "has settings that are not in order: its own log says why"
             return Message(record_of({"problem": problem}), reply_to=message)
         try:
             reply = client.answer(fields)
@@ -92,8 +95,9 @@ class _NoSettingsError(InputError):
 def _settings_of_node(context: Context) -> ClientSettings:
     path = context.node_config.get(NODE_KEY)
     if not isinstance(path, str):
-        remedy = f"start the SuperNode with --node-config '{NODE_KEY}=\"/path/to/client.toml\"'"
-        raise _NoSettingsError("node configuration", "(none)", f"has no {NODE_KEY}", remedy=remedy)
+        has = ", ".join(f"{name}={value}" for name, value in context.node_config.items()) or "(none)"
+        remedy = f"{_START_NODE}; in a simulation use private_mod(simulated_clients(...))"
+        raise _NoSettingsError("node configuration", has, f"has no {NODE_KEY}", remedy=remedy)
     return read_settings(Path(path))
 
 
@@ -290,7 +294,7 @@ class _Client:
             update = update_of(before, [after[name].numpy() for name in model])
             return update, _examples(reply.content) / ask.examples if ask.counted else 0.0
         except (Exception, SystemExit) as error:
-            log(WARNING, "tpmdp: the client app failed, and counts as no update in this round: %r", error)
+            log(WARNING, "tpmdp: %s, round %s: %s: %r", self._settings.name, ask.number, APP_FAILED, error)
             return nothing, 0.0
 
 

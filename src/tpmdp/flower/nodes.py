@@ -13,12 +13,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from flwr.app import Message, RecordDict
+from flwr.app import Error, Message, RecordDict
+from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
 from tpmdp.errors import shown
+from tpmdp.flower.wire import RECORD
 
 LATE: Final = "does not answer in time"
+ADD_MOD: Final = "give its app the mod, first in the list: ClientApp(mods=[private_mod()])"
 _PAUSE_S: Final = (0.02, 0.5)  # between two pulls: shortest, longest
 _PAUSE_SHARE: Final = 0.02  # of the time waited so far
 _GRACE_S: Final = 30.0
@@ -40,6 +43,7 @@ class Nodes:
         self._grid, self._message_type, self._expire = grid, message_type, expire
         self._unanswered: dict[str, _Unanswered] = {}  # by message id
         self._posted: dict[int, Message] = {}
+        self._with_mod: set[int] = set()  # nodes that have answered as tpmdp's mod does
 
     def ids(self) -> list[int]:
         """The nodes that are online."""
@@ -74,9 +78,10 @@ class Nodes:
             if len(replies) + len(failed) < len(contents):
                 time.sleep(min(max(_PAUSE_S[0], _PAUSE_SHARE * passed), _PAUSE_S[1]))
         answers = {node: reply.content for node, reply in replies.items() if not reply.has_error()}
+        self._with_mod |= {node for node, content in answers.items() if RECORD in content}
         for node, reply in replies.items():
             if reply.has_error():
-                failed[node] = shown(reply.error.reason or "failed without a reason", 200)
+                failed[node] = _failure(reply.error, has_mod=node in self._with_mod)
         late = dict.fromkeys(contents.keys() - answers.keys() - failed.keys(), LATE)
         return answers, failed | late
 
@@ -118,3 +123,15 @@ class Nodes:
                 message.replies[message.node] = reply
         now = time.monotonic()
         self._unanswered = {name: message for name, message in self._unanswered.items() if message.expires > now}
+
+
+def _failure(error: Error, has_mod: bool) -> str:
+    """Why a node failed. The mod answers every message itself, so an app that raises does so outside of it."""
+    lines = (error.reason or "").strip().splitlines() or ["failed without a reason"]
+    last = lines[-1].rpartition("Exception ClientAppException occurred. Message: ")[2]  # of a traceback in a simulation
+    reason = shown(last, 200)
+    if error.code != ErrorCode.CLIENT_APP_RAISED_EXCEPTION:
+        return reason
+    if has_mod:
+        return f"its app failed outside tpmdp's mod, perhaps in a mod before it ({reason}): put private_mod() first"
+    return f"its app failed before tpmdp's mod could answer ({reason}): {ADD_MOD}"

@@ -19,7 +19,7 @@ from tpmdp._util.arrays import FloatArray
 from tpmdp._util.canonical import canonical_json
 from tpmdp.errors import InputError
 from tpmdp.flower.update import bound, diameter
-from tpmdp.planning.grid_plan import plan_on_grid
+from tpmdp.planning.grid_plan import GridPlan, plan_on_grid
 from tpmdp.planning.plan import needs
 from tpmdp.planning.weights import make_weights, shortened
 from tpmdp.protocol.terms import Terms
@@ -29,6 +29,7 @@ SERVER: Final = "server"
 KIND: Final = "model update"
 CLIP_MIN, CLIP_MAX = 1e-9, 1e9
 EXAMPLES_MAX: Final = 1 << 40
+_DRIVER_SHARE: Final = 0.1  # of the largest share of the noise: clients that less of it is for are not named
 _DELTA: Final = 1e-6  # of the server, whose epsilon is infinite
 
 
@@ -95,6 +96,19 @@ def published(terms: Terms) -> Terms:
 
 
 @dataclass(frozen=True)
+class Outlook:
+    """What a plan says of the noise in a round if all its clients are counted, each with the most examples that count.
+
+    `noise` is the standard deviation in each entry of the average, `share` the largest weight of a client in it.
+    `drivers` are the clients that the noise is mostly there for.
+    """
+
+    noise: float
+    share: float
+    drivers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Training:
     """What is the same in all rounds of a training."""
 
@@ -116,8 +130,20 @@ class Training:
         """How many may collude, the server among them: what is set, or the most that any client asks for."""
         return max(client.threshold or 1 for client in clients) if self.threshold is None else self.threshold
 
+    def check_count(self, colluders: int, clients: int) -> None:
+        """Refuse a threshold that, with the drop-outs, leaves no client whose noise is certain to be there.
+
+        >>> Training("digits", 1.0, 10, threshold=2, tolerate=5).check_count(2, clients=7)
+        """
+        if colluders + self.tolerate > clients:
+            asked = "" if self.threshold is not None else "; the threshold is the most that a client asks for"
+            rule = f"must be at most the number of clients ({clients}{asked})"
+            value = f"{colluders} + {self.tolerate}"
+            raise InputError("threshold + tolerate", value, rule, "lower one of them, or have more clients")
+
     def spec(self, clients: Sequence[Party], weights: FloatArray) -> Spec:
         """Budgets and sensitivities, the server first."""
+        self.check_count(self.colluders(clients), len(clients))
         return Spec(
             epsilon=[math.inf, *(client.epsilon for client in clients)],
             delta=[_DELTA, *(client.delta for client in clients)],
@@ -139,6 +165,27 @@ class Training:
         weights = make_weights(plain, lambda: needs(plain), given, spread=typical, records=records, width=width)
         return np.asarray(shortened(weights.each))[1:]
 
+    def _plan(self, clients: Sequence[Party], weights: FloatArray) -> tuple[GridPlan, FloatArray]:
+        """The plan of a round, and the largest entry of each party's contribution."""
+        bounds = np.array([0.0, *(bound(self.clip, weight, self.examples > 0) for weight in weights.tolist())])
+        return plan_on_grid(self.spec(clients, weights), bounds, self.dimension), bounds
+
+    def outlook(self, clients: Sequence[Party]) -> Outlook:
+        """The noise that a round among these clients will have.
+
+        >>> clients = [Party(name, 1.0, 1e-5, threshold=1) for name in "abc"]
+        >>> round(Training("digits", 1.0, 10).outlook(clients).noise, 2)
+        2.87
+        """
+        weights = self.weights_of(clients)
+        plan, _ = self._plan(clients, weights)
+        total, shares, need = math.fsum(weights.tolist()), plan.plan.drivers(), plan.plan.need
+        # Of clients with equal needs, only some have a share: all are named.
+        driving = (shares > 0) & (shares >= _DRIVER_SHARE * shares.max())
+        strict = need >= need[driving].min(initial=math.inf)
+        names = tuple(plan.asked.name(party) for party in np.flatnonzero(strict).tolist())
+        return Outlook(plan.standard_deviation / total, float(weights.max()) / total, drivers=names)
+
     def terms(self, label: str, number: int, server_key: bytes, clients: Sequence[Party]) -> Terms:
         """The terms of a round among these clients.
 
@@ -149,8 +196,7 @@ class Training:
         """
         weights = self.weights_of(clients)
         ask = Ask(self.name, number, self.clip, examples=self.examples, weights=(0.0, *weights.tolist()))
-        bounds = np.array([0.0, *(bound(self.clip, weight, ask.counted) for weight in weights.tolist())])
-        plan = plan_on_grid(self.spec(clients, weights), bounds, self.dimension)
+        plan, bounds = self._plan(clients, weights)
         roster = (server_key, *(client.public_key or b"" for client in clients))  # terms refuse an empty key
         public = Terms.of(label, plan, bounds, roster=roster, query=ask.text(), tolerate=self.tolerate)
         return replace(public, spec=plan.asked.replace(receivers=[0]))

@@ -14,15 +14,21 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from logging import WARNING, FileHandler, getLogger
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any, Final, cast
 
+from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
+from flwr.common import log
 from flwr.serverapp import ServerApp
 
 from tpmdp.errors import MissingDependencyError, TpmdpError
+from tpmdp.flower.mod import APP_FAILED
 
 _LOOPBACK: Final = "127.0.0.1"
+_FOLLOW_S: Final = 0.2  # between two looks at what the clients warn of
 QUIET: Final = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -47,13 +53,59 @@ def run_private_simulation(
 ) -> None:
     """Run a Flower simulation on loopback, with a token, in a private folder; `folder` is an existing private one.
 
-    Ray reads its settings when it is imported: where it was imported before, call `secure_ray` before that.
+    What tpmdp warns of in the clients' own logs is shown here, too: all clients are on this machine. Ray reads its
+    settings when it is imported, so do not import it before.
     """
     secure_ray()
     from flwr.simulation import run_simulation
 
-    with _private_folder(folder) as place:
-        run_simulation(server, client, nodes, backend_config=cast(Any, backend(place, cpus)))
+    with _private_folder(folder) as place, _shown_warnings(place.parent) as file:
+        app = cast(ClientApp, _WarningApp(client, file))
+        run_simulation(server, app, nodes, backend_config=cast(Any, backend(place, cpus)))
+
+
+class _WarningApp:
+    """A client app in a process of Ray, which nobody sees: what tpmdp warns of there also goes to a file."""
+
+    def __init__(self, app: ClientApp, file: Path) -> None:
+        self._app, self._file = app, file
+
+    def __call__(self, message: Message, context: Context) -> Message:
+        handler, logger = FileHandler(self._file, encoding="utf-8", delay=True), getLogger("flwr")
+        handler.setLevel(WARNING)
+        handler.addFilter(lambda record: record.getMessage().startswith("tpmdp:"))
+        logger.addHandler(handler)
+        try:
+            return self._app(message, context)
+        finally:
+            logger.removeHandler(handler)
+            handler.close()
+
+
+@contextmanager
+def _shown_warnings(folder: Path) -> Iterator[Path]:
+    """A new file in a folder; each line that is added to it is logged while the block runs. Counts apps that failed."""
+    over, failures = Event(), 0
+    with tempfile.NamedTemporaryFile("r", dir=folder, suffix=".log", encoding="utf-8", errors="replace") as file:
+
+        def follow() -> None:
+            nonlocal failures
+            is_last = False
+            while not is_last:
+                is_last = over.wait(_FOLLOW_S)
+                for line in iter(file.readline, ""):
+                    log(WARNING, "%s", line.rstrip())
+                    failures += f": {APP_FAILED}: " in line
+
+        thread = Thread(target=follow, daemon=True)
+        thread.start()
+        try:
+            yield Path(file.name)
+        finally:
+            over.set()
+            thread.join()
+            if failures:  # after the server has ended: it must not know
+                log(WARNING, "tpmdp: client apps that failed: %s (seen in simulation only)", failures)
 
 
 def backend(folder: Path, cpus: int) -> dict[str, Any]:

@@ -6,6 +6,7 @@ average as if one client had sent it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -21,20 +22,29 @@ from flwr.serverapp.strategy import FedAvg, Result, Strategy
 from numpy.typing import NDArray
 
 from tpmdp._util import fields as read
+from tpmdp._util.numbers import plural
 from tpmdp.engines.contract import Outcome
-from tpmdp.errors import DeadlineError, InputError, TpmdpError
+from tpmdp.errors import DeadlineError, InputError, TpmdpError, shown
 from tpmdp.flower.enrolment import Enrolment
 from tpmdp.flower.introduction import CLIENTS_MAX
 from tpmdp.flower.mod import EXAMPLES
 from tpmdp.flower.nodes import Nodes
-from tpmdp.flower.planner import RoundPlanner
-from tpmdp.flower.round_terms import CLIP_MAX, CLIP_MIN, EXAMPLES_MAX, Ask, Training
+from tpmdp.flower.planner import RoundPlanner, TooNoisyError
+from tpmdp.flower.round_terms import CLIP_MAX, CLIP_MIN, EXAMPLES_MAX, SERVER, Ask, Training, published
 from tpmdp.flower.training_round import Model, Post, TrainingRound
 from tpmdp.flower.update import average, is_trained, moved
+from tpmdp.gaussian.composition import epsilon_of
+from tpmdp.ledger import rounded_up
 from tpmdp.protocol.party import ProtocolError
 from tpmdp.protocol.terms import Terms
 
 FAILURES_MAX: Final = 3  # sessions in a row without an answer
+_NAMES_SHOWN: Final = 300
+_CLIENTS_LEAST: Final = 2
+_MORE_ROUNDS: Final = (
+    "for more rounds, clients must spread their budgets over more from the beginning (rounds in their settings); each "
+    "round then has more noise"
+)
 FLOWER_LOGGER: Final = getLogger("flwr")
 Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
 
@@ -82,7 +92,10 @@ class PrivateStrategy:
     "balanced": then clients with stricter budgets count less, and much less noise is needed. `examples_most` weights
     the average by numbers of examples (up to so many per client) without showing them to anybody. `peers` are public
     keys by name (`read_peers`): other nodes are not let in. Training waits up to `patience_s` for `clients_wanted`
-    clients and for replies without training, and ends when fewer than `clients_least` clients are left.
+    clients and for replies without training, and ends when fewer than `clients_least` clients are left (None: as many
+    as the wrapped strategy's `min_train_nodes` and `min_available_nodes` ask for, or 2). No round is started whose plan
+    has more noise in each entry of the average than `noise_max`. `reports` has a `RoundReport` for every round that is
+    done.
 
     >>> strategy = PrivateStrategy(name="digits", clip=1.0, tolerate=2)
     """
@@ -98,9 +111,10 @@ class PrivateStrategy:
         weighting: str = "equal",
         spread: float = 1.0,
         examples_most: int = 0,
-        clients_least: int = 2,
+        clients_least: int | None = None,
         clients_wanted: int = 0,
         patience_s: float = 60.0,
+        noise_max: float = math.inf,
         peers: Mapping[str, bytes] | None = None,
         key: Ed25519PrivateKey | None = None,
         arrays_key: str = "",
@@ -113,6 +127,10 @@ class PrivateStrategy:
             read.whole("threshold", threshold, 1, high=CLIENTS_MAX)
         read.whole("tolerate", tolerate, 0, high=CLIENTS_MAX)
         read.whole("examples_most", examples_most, 0, high=EXAMPLES_MAX)
+        self._strategy = strategy or FedAvg()
+        self._unused = _unused_settings(self._strategy, clients_least)
+        if clients_least is None:
+            clients_least = max(_CLIENTS_LEAST, *_asked_nodes(self._strategy).values())
         read.whole("clients_least", clients_least, 1, high=CLIENTS_MAX)
         read.whole("clients_wanted", clients_wanted, 0, high=CLIENTS_MAX)
         if weighting not in ("equal", "balanced"):
@@ -121,7 +139,8 @@ class PrivateStrategy:
             raise InputError("spread", spread, "must lie in (0, 1]", "leave it out for 1")
         if not patience_s > 0:
             raise InputError("patience_s", patience_s, "must be positive", "give seconds to wait for an answer")
-        self._strategy = strategy or FedAvg()
+        if isinstance(noise_max, bool) or not isinstance(noise_max, int | float) or not noise_max > 0:
+            raise InputError("noise_max", noise_max, "must be positive", "give a standard deviation, such as 0.5")
         self._patience_s = patience_s
         identity = key or Ed25519PrivateKey.generate()
         self._arrays_key = arrays_key or getattr(self._strategy, "arrayrecord_key", "arrays")
@@ -136,7 +155,12 @@ class PrivateStrategy:
             weighting=weighting,
             spread=float(spread),
         )
-        self._planner = RoundPlanner(training, identity, clients_least)
+        if peers is not None:
+            most = len(peers.keys() - {SERVER})
+            training.check_count(threshold or 1, most)
+            if clients_least > most:
+                raise InputError("clients_least", clients_least, f"is more than the {most} in peers", "lower it")
+        self._planner = RoundPlanner(training, identity, clients_least, noise_max=float(noise_max))
         server_key = identity.public_key().public_bytes_raw()
         self._clients = Enrolment(
             server_key, peers, clients_least=clients_least, clients_wanted=clients_wanted, patience_s=patience_s
@@ -144,6 +168,53 @@ class PrivateStrategy:
         self._proven: set[int] = set()  # nodes of the last round that gave an answer
         self._announced: TrainingRound | None = None  # the next round, if all its clients have agreed to it already
         self.reports: list[RoundReport] = []
+        self._rounds_asked, self._reports_before = 0, 0
+        self._stopped = ""  # why it ended before all rounds were done
+        self._sessions: list[tuple[Terms, list[int]]] = []  # of the last start, with the parties they may be charged to
+        self._lost = 0  # clients lost in sessions without an answer
+
+    @property
+    def summary(self) -> str:
+        """How the training went, one fact per line; also logged at its end."""
+        reports = self.reports[self._reports_before :]
+        done, asked = len(reports), self._rounds_asked
+        rounds = plural(done, "round")
+        lines = [f"stopped after {done} of {asked} rounds: {self._stopped}" if self._stopped else f"{rounds} done"]
+        if self._stopped and self._stopped == self._clients.shortage():
+            lines.append(_MORE_ROUNDS)
+        if reports:
+            counts = [report.clients for report in reports]
+            void = len(self._sessions) - done
+            span = str(counts[0]) if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
+            lines.append(
+                f"clients in a round: {span}; "
+                f"drop-outs: {self._lost + sum(len(report.missing) for report in reports)}; "
+                f"sessions without an answer: {void}"
+            )
+            lines.append(f"noise in each entry of the average: {reports[-1].noise:.3g} in the last round")
+        if charges := self.charges:
+            each = ", ".join(f"{name} {rounded_up(epsilon, 3)}" for name, epsilon in charges.items())
+            lines.append(
+                f"epsilon charged at most: {shown(each, _NAMES_SHOWN)}; the clients' ledgers have what really was"
+            )
+            lines.append(
+                "the server cannot see whether a client's app failed, which counts as no update: its own log does"
+            )
+        if self._clients.spent:
+            lines.append(f"no budget left: {shown(', '.join(sorted(self._clients.spent)), _NAMES_SHOWN)}")
+        return "\n".join([*lines, self.guarantee] if self.guarantee else lines)
+
+    @property
+    def charges(self) -> dict[str, float]:
+        """The most epsilon that each client is charged for the sessions of this training, as their terms say."""
+        squares: dict[tuple[str, float], float] = {}
+        for terms, parties in self._sessions:
+            public = published(terms)
+            for party in parties:
+                client = terms.spec.name(party), float(terms.spec.delta[party])
+                squares[client] = squares.get(client, 0.0) + public.charge(party)[0] ** 2
+        each = sorted(squares.items())
+        return {name: float(epsilon_of(math.sqrt(square), delta)) for (name, delta), square in each}
 
     @property
     def guarantee(self) -> str:
@@ -162,7 +233,12 @@ class PrivateStrategy:
         evaluate_fn: Evaluate | None = None,
     ) -> Result:
         """Train; ends early where too few clients have budget left. `timeout` is for the training of clients."""
-        read.whole("num_rounds", num_rounds, 1, high=1_000_000)
+        self._rounds_asked, self._stopped = read.whole("num_rounds", num_rounds, 1, high=1_000_000), ""
+        self._reports_before = len(self.reports)
+        self._sessions, self._lost = [], 0
+        for text in self._unused:
+            log(WARNING, "tpmdp: %s", text)
+        self._unused = []
         entries = sum(array.size for array in initial_arrays.to_numpy_ndarrays() if is_trained(array))
         if not entries:
             raise InputError("initial_arrays", "(none)", "has no floats to train", "give the model")
@@ -184,9 +260,12 @@ class PrivateStrategy:
                 {"clients": report.clients, "dropped": len(report.missing), "noise": report.noise}
             )
             dropped = f", {len(report.missing)} dropped out" if report.missing else ""
-            log(INFO, "tpmdp: round %s/%s: %s clients%s", number, num_rounds, report.clients, dropped)
+            count = plural(report.clients, "client")
+            log(INFO, "tpmdp: round %s/%s: %s%s", number, num_rounds, count, dropped)
             self._evaluate(evaluate_fn, number, arrays, result=result)
         post.deliver_receipts()
+        for line in self.summary.splitlines():
+            log(WARNING if self._stopped and line.startswith("stopped") else INFO, "tpmdp: %s", line)
         return result
 
     def _round(self, post: Post, number: int, model: Model, is_last: bool) -> ArrayRecord | None:
@@ -196,19 +275,35 @@ class PrivateStrategy:
             self._announced = None
             if current is None:
                 return None
+            if not self._sessions:
+                self._say_before()
             self._clients.invite(post.nodes)
             try:
                 outcome = current.train(model, None if is_last else lambda: self._following(post, number + 1))
             except (DeadlineError, ProtocolError) as error:
-                log(WARNING, "tpmdp: round %s gave no answer: %s", number, error)
+                self._sessions.append((current.terms, current.charged))
+                self._lost += current.lost
+                hint = _tolerate_hint(current) if isinstance(error, DeadlineError) else ""
+                log(WARNING, "tpmdp: round %s gave no answer: %s%s%s", number, error, _cost(current), hint)
                 if attempt == FAILURES_MAX and not self.reports:
                     raise
                 continue
+            self._sessions.append((current.terms, current.charged))
             self._proven = set(current.party_at)
             self._announced = current.accepted_next()
             return self._apply(current, outcome, model.arrays, sessions=attempt)
-        log(WARNING, "tpmdp: training ends after round %s", self.reports[-1].number)
+        self._stopped = f"{FAILURES_MAX} sessions in a row gave no answer"
         return None
+
+    def _say_before(self) -> None:
+        """Log what to expect of the training, before anything is charged."""
+        lines, warning = self._planner.outlook()
+        for line in lines:
+            log(INFO, "tpmdp: %s", line)
+        if warning:
+            log(WARNING, "tpmdp: %s", warning)
+        asked = plural(self._rounds_asked, "round")
+        log(INFO, "tpmdp: %s asked for; how many a client has budget for is in its own settings only", asked)
 
     def _next_round(self, post: Post, number: int) -> TrainingRound | None:
         """A round among the clients that are there; None where they are too few and there is a model to return."""
@@ -222,7 +317,8 @@ class PrivateStrategy:
         except InputError as error:
             if not self.reports:
                 raise
-            log(WARNING, "tpmdp: training ends after round %s: %s", self.reports[-1].number, error)
+            shortage = "" if isinstance(error, TooNoisyError) else self._clients.shortage()
+            self._stopped = shortage or str(error)
             return None
 
     def _leave_out_newcomers(self, reason: str) -> bool:
@@ -287,12 +383,39 @@ class PrivateStrategy:
         return ArrayRecord({name: Array(array) for name, array in after.items()})
 
 
+def _asked_nodes(strategy: Strategy) -> dict[str, int]:
+    """How many nodes the wrapped strategy wants."""
+    return {name: getattr(strategy, name, 1) for name in ("min_available_nodes", "min_train_nodes")}
+
+
+def _unused_settings(strategy: Strategy, clients_least: int | None) -> list[str]:
+    """What the wrapped strategy asks for and does not get."""
+    unused = [
+        f"{name} = {count} of the wrapped strategy does not count, clients_least = {clients_least} does"
+        for name, count in _asked_nodes(strategy).items()
+        if clients_least is not None and count > max(clients_least, _CLIENTS_LEAST)
+    ]
+    if (share := getattr(strategy, "fraction_train", 1.0)) < 1:
+        unused.append(f"fraction_train = {share:g} of the wrapped strategy does not count: all clients take part")
+    return unused
+
+
+def _cost(session: TrainingRound) -> str:
+    """What a session without an answer cost."""
+    count = len(session.charged)
+    return f"; the session is charged to {plural(count, 'client')} at most, those that had the model" if count else ""
+
+
+def _tolerate_hint(session: TrainingRound) -> str:
+    """How a session could have gone on without the clients that were lost."""
+    return f"; with tolerate={session.lost} it would go on" if session.lost > session.terms.tolerate else ""
+
+
 class _AnyNodes:
     """A grid for a strategy that wants to choose among nodes: as many as it needs, and none of them real."""
 
     def __init__(self, strategy: Strategy) -> None:
-        needs = [getattr(strategy, name, 1) for name in ("min_available_nodes", "min_train_nodes")]
-        self._count = max(1, *needs)
+        self._count = max(1, *_asked_nodes(strategy).values())
 
     def get_node_ids(self) -> list[int]:
         """Numbers from 1."""

@@ -17,7 +17,7 @@ from flwr.common import log
 from tpmdp.engines.contract import Outcome
 from tpmdp.errors import shown
 from tpmdp.flower.driver import SessionDriver
-from tpmdp.flower.enrolment import Enrolment
+from tpmdp.flower.enrolment import NO_BUDGET, Enrolment
 from tpmdp.flower.nodes import Nodes
 from tpmdp.flower.wire import Value, pack, pack_text, record_of, text_of
 from tpmdp.protocol.party import PartySession, ProtocolError
@@ -104,6 +104,16 @@ class TrainingRound(SessionDriver):
                 clients.leave_out(node, why)
         return following if not following.gone and following.party_at.keys() <= clients.clients.keys() else None
 
+    @property
+    def charged(self) -> list[int]:
+        """The parties that were sent the model: this session may be charged to them, and to nobody else."""
+        return sorted(self.party_at[node] for node in self._trained)
+
+    @property
+    def lost(self) -> int:
+        """How many clients failed or were late; those that refused the terms are not among them."""
+        return len(self.gone.keys() - self._refusals.keys())
+
     # The driver asks -------------------------------------------------------------------------------------------------
 
     @property
@@ -176,8 +186,9 @@ class TrainingRound(SessionDriver):
         if problem:
             self.lose(node, problem)
         elif fields.get("ready") is False and node in clients.clients:
-            log(INFO, "tpmdp: %s has no budget for a further round", clients.clients[node].name)
-            clients.leave_out(node, "has no budget left")
+            if self._plan_next is not None:  # after the last round nobody needs one
+                log(INFO, "tpmdp: %s will have no budget after this round", clients.clients[node].name)
+            clients.leave_out(node, NO_BUDGET)
 
     def lose(self, node: int, reason: str, broken: bool = False) -> None:
         super().lose(node, reason)

@@ -65,15 +65,18 @@ class Account(LedgerFile):
         """
         if len(public_key) != SESSION_BYTES:
             raise InputError("public key", f"{len(public_key)} bytes", f"must be {SESSION_BYTES} bytes", "give a key")
-        owner = self.owner
-        if owner is None:
+        if self.owner is None:
             with self._transaction() as last:
-                owner = self.owner
-                if owner is None:
+                if self.owner is None:
                     balance = self._own_balance(self.unit)
                     self._append(last, "bind", balance=balance, unit=self.unit, outcome=public_key.hex())
                     return
-        if owner != public_key:
+        self.check_owner(public_key)
+
+    def check_owner(self, public_key: bytes) -> None:
+        """Refuse another key than the one that the ledger is bound to; nothing is written."""
+        owner = self.owner
+        if owner is not None and owner != public_key:
             problem = f"belongs to the key {owner.hex()[:16]}..., and this one is {public_key.hex()[:16]}..."
             remedy = "give the ledger of this key; if that is lost, make a new key that the other parties accept"
             raise LedgerError(f"the ledger {shown(str(self.path), 300)}", problem, remedy)
@@ -99,11 +102,34 @@ class Account(LedgerFile):
         with self._guard():
             return self._spent(self._balance(counted), counted)
 
-    def limit(self, unit: str) -> tuple[float, float]:
-        """The most that may be spent in this unit, epsilon and delta; epsilon is infinite where there is no limit."""
+    def after(self, charge: Charge, *, unit: str, session: bytes, limit: tuple[float, float] | None = None) -> Spent:
+        """What would be spent and left after this charge; nothing is written.
+
+        `session` is the one that would be charged: room that it holds already is not counted twice. `limit` stands for
+        one that would be set first.
+
+        >>> import pathlib, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with Account.create(pathlib.Path(folder) / "a.ledger", "hospital", 1.0, 1e-6) as ledger:
+        ...         spent = ledger.after(Charge(0.1, 0.0, 0.5, 1e-6), unit="record", session=bytes(32))
+        ...         round(spent.epsilon, 2), round(spent.left, 2), ledger.spent().epsilon
+        (0.4, 0.9, 0.0)
+        """
         check_unit(unit)
         with self._guard():
-            balance = self._own_balance(unit)
+            plain, held = self._balance(unit), self._balance(unit, holds_besides=session)
+            sessions = self._spent(plain, unit).sessions + 1
+            others = len([each for each in self._holds_of(unit) if each != session.hex()])
+        return spent_after(plain, charge, held=held, limit=limit, sessions=sessions, holds=others)
+
+    def limit(self, unit: str, until: int | None = None) -> tuple[float, float]:
+        """The most that may be spent in this unit, epsilon and delta; epsilon is infinite where there is no limit.
+
+        With `until`, the limit that held when the entry of this number was the newest.
+        """
+        check_unit(unit)
+        with self._guard():
+            balance = self._own_balance(unit, until)
             return balance.limit_epsilon, balance.limit_delta
 
     def _spent(self, balance: Totals, unit: str) -> Spent:
@@ -151,9 +177,9 @@ class Account(LedgerFile):
                 most[entry.session] = max(mu, entry.mu), max(closeness, entry.closeness)
         return most
 
-    def _own_balance(self, unit: str) -> Totals:
+    def _own_balance(self, unit: str, until: int | None = None) -> Totals:
         """What the newest entry of the unit states; without a limit if it has none."""
-        newest = self._newest_of(unit)
+        newest = self._newest_of(unit, "" if until is None else f"AND number <= {int(until)}")
         return Totals(0.0, 0.0, math.inf, limit_delta=self._last().limit_delta) if newest is None else newest.balance
 
     def charged_plan(self, session: bytes) -> bytes | None:
@@ -201,6 +227,39 @@ class Account(LedgerFile):
         places = ", ".join("?" * len(names))
         query = f"SELECT name, value FROM private WHERE session = ? AND name IN ({places})"  # noqa: S608
         return dict(self._read(query, (place, *names)))
+
+
+def spent_after(
+    balance: Totals,
+    charge: Charge,
+    *,
+    held: Totals | None = None,
+    limit: tuple[float, float] | None = None,
+    sessions: int = 1,
+    holds: int = 0,
+) -> Spent:
+    """What is spent and left after a charge; `held` is the balance with what other sessions have set aside.
+
+    >>> spent = spent_after(Totals(0.0, 0.0, 1.0, 1e-6), Charge(0.1, 0.0, 0.5, 1e-6))
+    >>> round(spent.epsilon, 2), round(spent.left, 2)
+    (0.4, 0.9)
+    """
+    limits = {} if limit is None else {"limit_epsilon": limit[0], "limit_delta": limit[1]}
+    after = replace(balance, **limits).with_charge(charge.mu, charge.closeness)
+    room = replace(held or balance, **limits).with_charge(charge.mu, charge.closeness)
+    mu_left, left = room_left(room)
+    total = after.mu_squared_total
+    return Spent(
+        math.nextafter(math.sqrt(total), math.inf) if total else 0.0,
+        after.closeness_total,
+        sessions,
+        epsilon=after.epsilon,
+        limit_epsilon=after.limit_epsilon,
+        limit_delta=after.limit_delta,
+        mu_left=mu_left,
+        left=left,
+        held=holds,
+    )
 
 
 def check_unit(unit: str) -> None:

@@ -269,6 +269,19 @@ class Ledger(Account):
             entries = self._entries_of(key)
         return _STATUS[entries[-1].kind] if entries else "unknown"
 
+    def entries_of(self, key: SessionKey) -> list[Entry]:
+        """The entries of a session with this plan, oldest first.
+
+        >>> import pathlib, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with Ledger.create(pathlib.Path(folder) / "a.ledger", "hospital", 1.0, 1e-6) as ledger:
+        ...         ledger.entries_of(SessionKey(bytes(32), bytes(32)))
+        []
+        """
+        _check_key(key)
+        with self._guard():
+            return self._entries_of(key)
+
     # Private state of a session, erased when it is settled or cancelled -----------------------------------------------
 
     def keep(self, key: SessionKey, name: str, value: bytes) -> bytes:

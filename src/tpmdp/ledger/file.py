@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from tpmdp._util.files import check_output, readable
+from tpmdp._util.files import StrPath, as_path, check_output, readable
 from tpmdp._util.progress import Progress
 from tpmdp.errors import FileError, InputError, shown
 from tpmdp.ledger.check import Verification
@@ -114,7 +114,7 @@ class LedgerFile:
             self._connection.close()
 
     @classmethod
-    def create(cls, path: Path, party: str, epsilon: float, delta: float, unit: str = "record") -> Self:
+    def create(cls, path: StrPath, party: str, epsilon: float, delta: float, unit: str = "record") -> Self:
         """A new ledger with this limit, readable by its owner only (mode 0600); refuses a file that exists.
 
         >>> import tempfile
@@ -123,6 +123,7 @@ class LedgerFile:
         ...         ledger.party, ledger.unit, oct(ledger.path.stat().st_mode & 0o777)
         ('hospital', 'record', '0o600')
         """
+        path = as_path(path)
         check_text("party", party)
         if unit not in UNITS:
             raise InputError("unit", unit, "must be record or party", "say whose data one budget protects")
@@ -156,7 +157,7 @@ class LedgerFile:
         return cls.open(path)
 
     @classmethod
-    def open(cls, path: Path) -> Self:
+    def open(cls, path: StrPath) -> Self:
         """The ledger in this file, after a quick check of its first and last entry; `verify` checks them all.
 
         >>> LedgerFile.open(Path("no.ledger"))
@@ -164,6 +165,7 @@ class LedgerFile:
             ...
         tpmdp.errors.FileError: no.ledger does not exist: check the path, or make one with tpmdp ledger create
         """
+        path = as_path(path)
         if not os.path.lexists(path):
             raise FileError(path, "does not exist", "check the path, or make one with tpmdp ledger create")
         # Never opened here: closing a second handle would drop SQLite's locks in this process.

@@ -16,7 +16,9 @@ from tpmdp.errors import InputError, TpmdpError, shown
 from tpmdp.gaussian.composition import epsilon_of
 
 NEXT_CLOSENESS: Final = 1e-30  # `Spent.left` leaves room for this much in the next release; real ones have about 1e-50
+NONE_LEFT: Final = "none"
 _U: Final = 2.0**-53
+_USEFUL: Final = 1e-3  # of a budget; a release with less has more noise than anybody could use
 
 
 class LedgerError(TpmdpError):
@@ -41,9 +43,9 @@ class OverspendError(TpmdpError):
         self, path: Path, party: str, study: str, *, cost: float, after: float, spent: Spent, unit: str = ""
     ) -> None:
         self.party, self.study, self.cost, self.after, self.spent = party, study, cost, after, spent
-        total, left = rounded_up(after), rounded_down(spent.left)
+        total, left = rounded_up(after), spent.left_text
         option = f" --unit {unit}" if unit else ""
-        less = f", or plan a study with epsilon at most {left}" if spent.left > 0 else ""
+        less = f", or plan a study with epsilon at most {left}" if left != NONE_LEFT else ""
         super().__init__(
             f"study {shown(study)} would cost {shown(party)} epsilon {rounded_up(cost)} and make {total} in all, over "
             f"the limit epsilon {spent.limit_epsilon!r} at delta {spent.limit_delta!r}, of which {left} is left: "
@@ -125,14 +127,27 @@ class Spent:
     left: float  # and so is one calibrated to this epsilon at the limit's delta
     held: int = 0  # sessions for which room is set aside; `left` is what they leave
 
+    @property
+    def left_text(self) -> str:
+        """What is left, for people; all of the limit as long as nothing is spent or held.
 
-def rounded_up(value: float) -> str:
-    """A cost in six digits, never shown smaller than it is.
+        `left` is then below the limit by rounding. A study has room for that: its plan is a little stricter than its
+        budget.
 
-    >>> rounded_up(1.0000000000000002), rounded_up(0.25), rounded_up(float("inf"))
-    ('1.00001', '0.25', 'inf')
+        >>> Spent(0.0, 0.0, 0, 0.0, 0.8, 1e-6, 0.19, 0.79999999999999).left_text
+        '0.8'
+        """
+        is_unused = not (self.mu or self.closeness or self.held)
+        return left_text(self.limit_epsilon if is_unused else self.left, self.limit_epsilon)
+
+
+def rounded_up(value: float, digits: int = 6) -> str:
+    """A cost in a few digits, never shown smaller than it is.
+
+    >>> rounded_up(1.0000000000000002), rounded_up(0.1), rounded_up(float("inf")), rounded_up(0.80001, 4)
+    ('1.00001', '0.1', 'inf', '0.8001')
     """
-    return _six_digits(value, ROUND_CEILING)
+    return _in_digits(value, digits, ROUND_CEILING)
 
 
 def rounded_down(value: float) -> str:
@@ -141,14 +156,24 @@ def rounded_down(value: float) -> str:
     >>> rounded_down(0.9999999), rounded_down(0.0)
     ('0.999999', '0')
     """
-    return _six_digits(value, ROUND_FLOOR)
+    return _in_digits(value, 6, ROUND_FLOOR)
 
 
-def _six_digits(value: float, rounding: str) -> str:
+def left_text(left: float, budget: float) -> str:
+    """What is left of a budget, rounded down; less than a thousandth is of no use to a release, and none.
+
+    >>> left_text(0.559778, 1.0), left_text(0.000279, 0.5), left_text(0.0, 0.0), left_text(1.0, float("inf"))
+    ('0.559778', 'none', 'none', '1')
+    """
+    return NONE_LEFT if left <= _USEFUL * budget < math.inf else rounded_down(left)
+
+
+def _in_digits(value: float, digits: int, rounding: str) -> str:
     if not math.isfinite(value):
         return "inf"
-    digits = Context(prec=6, rounding=rounding).create_decimal_from_float(value).normalize()
-    return f"{digits:f}" if digits == 0 or -5 < digits.adjusted() < 7 else f"{digits:e}"
+    # The shortest text of the number: reading it gives the number back, so 0.1 is 0.1.
+    short = Context(prec=digits, rounding=rounding).create_decimal(repr(float(value))).normalize()
+    return f"{short:f}" if short == 0 or -5 < short.adjusted() < 7 else f"{short:e}"
 
 
 def add_up(total: float, cost: float) -> float:

@@ -9,13 +9,16 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from tpmdp._util.arrays import BoolArray, FloatArray, IntArray
 from tpmdp._util.budget_rules import DELTA_MIN, EPSILON_MIN, SENSITIVITY_MAX, as_floats
+from tpmdp._util.frames import data_frame
+from tpmdp._util.html import ROWS_MAX
+from tpmdp._util.numbers import number
 from tpmdp.errors import InputError
 from tpmdp.noise.grid import (
     SIGMA_MAX,
@@ -32,7 +35,7 @@ from tpmdp.noise.grid import (
     sum_of_squares,
 )
 from tpmdp.planning.coalition import worst_coalitions
-from tpmdp.planning.plan import Plan, needs, plan
+from tpmdp.planning.plan import Plan, needs, plan, plan_html
 from tpmdp.spec import Spec
 
 STEPS_A_SIGMA: Final = 64  # of an average party: rounding sigma up to a whole number then costs at most 1.6 %
@@ -54,6 +57,29 @@ class GridPlan:
     plan: Plan  # for the stricter spec
     grid: Grid
     sigma: IntArray
+
+    def __repr__(self) -> str:
+        parties = f"{self.asked.count} parties"
+        return f"GridPlan({parties}, standard deviation {self.standard_deviation:.4g}, {self.grid.word}-bit words)"
+
+    def _repr_html_(self) -> str:
+        entry = f"Noise in each entry of what is summed: standard deviation {number(self.standard_deviation)}."
+        rows = self._asked(self.plan.first_rows(ROWS_MAX))
+        return plan_html(rows, self.asked.count, entry, reason=self.plan.no_noise_reason)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One mapping per party, as of a plan; the budgets are those that the parties asked for."""
+        return self._asked(self.plan.rows())
+
+    def _asked(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The rows with the budgets that the parties asked for."""
+        budgets = zip(self.asked.epsilon.tolist(), self.asked.delta.tolist(), strict=True)
+        pairs = zip(rows, budgets, strict=False)  # perhaps only the first rows
+        return [{**row, "epsilon": epsilon, "delta": delta} for row, (epsilon, delta) in pairs]
+
+    def to_frame(self) -> Any:
+        """The rows as a pandas DataFrame."""
+        return data_frame(self.rows())
 
     @property
     def standard_deviation(self) -> float:

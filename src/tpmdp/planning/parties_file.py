@@ -13,7 +13,7 @@ import numpy as np
 from tpmdp._util import fields as read
 from tpmdp._util.arrays import FloatArray
 from tpmdp._util.budget_rules import check_delta, check_epsilon, check_sensitivity
-from tpmdp._util.files import readable
+from tpmdp._util.files import StrPath, as_path, readable
 from tpmdp._util.progress import Progress
 from tpmdp.data.csv import check_width, csv_rows
 from tpmdp.data.duck import read_whole_parquet
@@ -47,7 +47,7 @@ class PartiesTable:
         return Spec(**self.columns, names=self.names, threshold=threshold, receivers=receivers)
 
 
-def read_parties(path: Path, progress: Progress | None = None) -> PartiesTable:
+def read_parties(path: StrPath, progress: Progress | None = None) -> PartiesTable:
     """Read a .csv, .parquet or .toml file of parties.
 
     >>> import tempfile
@@ -57,6 +57,7 @@ def read_parties(path: Path, progress: Progress | None = None) -> PartiesTable:
     ...     read_parties(file).names
     ('bank',)
     """
+    path = as_path(path)
     readers = {".csv": _read_csv, ".parquet": _read_parquet, ".toml": _read_toml}
     reader = readers.get(path.suffix.lower())
     if reader is None:

@@ -42,15 +42,18 @@ class PersonProtection:
 
 
 @dataclass(frozen=True)
-class _Attack:
-    """The worst coalition with these members among the person's parties. Exact, in units of 2**-1074."""
+class Attack:
+    """The worst coalition with some of the person's parties as members. Exact, in units of 2**-1074.
+
+    `exposed` are the person's parties that are no members.
+    """
 
     change: int
     honest: int
     members: tuple[int, ...]
     exposed: tuple[int, ...]
 
-    def is_worse_than(self, other: _Attack) -> bool:
+    def is_worse_than(self, other: Attack) -> bool:
         """Whether change / sqrt(honest) is larger; it is infinite without honest noise."""
         return self.change**2 * other.honest > other.change**2 * self.honest
 
@@ -68,8 +71,8 @@ def person_protection(plan: Plan, parties: Sequence[int]) -> PersonProtection:
     sensitivity = spec.weighted(plan.weights.each).sensitivity
     delta = float(spec.delta[list(places)].min())
     alone = tuple(plan.protection().epsilon[list(places)].tolist())
-    worst: _Attack | None = None
-    for attack in _attacks(spec, plan.variance, sensitivity, places=places):
+    worst: Attack | None = None
+    for attack in attacks(spec, plan.variance, sensitivity, places=places):
         if attack.change and (worst is None or attack.is_worse_than(worst)):
             worst = attack
     if worst is None:
@@ -104,12 +107,10 @@ def _check_places(spec: Spec, parties: Sequence[int]) -> tuple[int, ...]:
     return places
 
 
-def _attacks(
-    spec: Spec, variance: FloatArray, sensitivity: FloatArray, *, places: tuple[int, ...]
-) -> Iterator[_Attack]:
+def attacks(spec: Spec, variance: FloatArray, sensitivity: FloatArray, *, places: tuple[int, ...]) -> Iterator[Attack]:
     """For each set of colluders among the person's parties, the worst coalition that has no others of them."""
     thresholds = np.broadcast_to(np.asarray(spec.threshold, dtype=np.int64), (spec.count,))
-    others = np.setdiff1d(np.arange(spec.count), places)
+    others = np.delete(np.arange(spec.count), places)
     order = others[np.argsort(-variance[others], kind="stable")]  # by falling variance
     receiving = np.flatnonzero(spec.receivers[order])
     sums: dict[tuple[int, int], int] = {}
@@ -124,7 +125,7 @@ def _attacks(
         members = order[:size] if forced < 0 else np.append(order[: size - 1], order[forced])
         key = (size, forced)
         if key not in sums:
-            honest = np.setdiff1d(order, members)
+            honest = order[size:] if forced < 0 else np.delete(order[size - 1 :], forced - size + 1)
             sums[key] = exact_sum(variance[honest]) if len(honest) else 0
         return members, sums[key]
 
@@ -138,7 +139,7 @@ def _attacks(
             if filled is None:
                 continue
             members, honest = filled
-            yield _Attack(
+            yield Attack(
                 change=sum(to_integer(float(sensitivity[party])) for party in exposed),
                 honest=honest + sum(to_integer(float(variance[party])) for party in exposed),
                 members=tuple(sorted([*colluding, *members.tolist()])),

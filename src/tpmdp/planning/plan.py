@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tpmdp._util.arrays import FloatArray
 from tpmdp._util.exact import exact_sum, to_float
+from tpmdp._util.frames import data_frame
+from tpmdp._util.html import ROWS_MAX, html_table, html_text
+from tpmdp._util.numbers import number, number_up
 from tpmdp._util.progress import Progress
 from tpmdp.errors import NoNoiseWarning
 from tpmdp.gaussian.calibration import calibrate_checked, epsilon_at
@@ -21,6 +26,8 @@ from tpmdp.planning.coalition import WorstCoalitions, worst_coalitions
 from tpmdp.planning.weights import Weights, make_weights
 from tpmdp.planning.witness import Witness, build_witness
 from tpmdp.spec import Spec
+
+_NAMES_SHOWN: Final = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +97,40 @@ class Plan:
         noise = f"total variance {self.total_variance:.6g}"
         return f"Plan({self.spec.count} parties, {self.case.value}{weights}, {noise})"
 
+    def rows(self) -> list[dict[str, Any]]:
+        """One mapping per party: its budget, the noise it adds, its real epsilon and who would have to collude.
+
+        Of a coalition the first three are named; `protection().coalition(party)` has them all.
+
+        >>> plan(Spec(epsilon=[0.5, 1, 2], delta=1e-6, threshold=1, names=["a", "b", "c"])).rows()[2]["coalition"]
+        'a'
+        """
+        return self.first_rows(self.spec.count)
+
+    def first_rows(self, count: int) -> list[dict[str, Any]]:
+        """The rows of the first parties only."""
+        spec, protection = self.spec, self.protection()
+        return [
+            {
+                "party": spec.name(party),
+                "receives": bool(spec.receivers[party]),
+                "epsilon": float(spec.epsilon[party]),
+                "delta": float(spec.delta[party]),
+                "variance": float(self.variance[party]),
+                "real_epsilon": float(protection.epsilon[party]),
+                "coalition": _few(spec, protection.coalition(party).tolist()),
+            }
+            for party in range(min(count, spec.count))
+        ]
+
+    def to_frame(self) -> Any:
+        """The rows as a pandas DataFrame."""
+        return data_frame(self.rows())
+
+    def _repr_html_(self) -> str:
+        answer = f"Noise in the answer: standard deviation {number(self.standard_deviation)}."
+        return plan_html(self.first_rows(ROWS_MAX), self.spec.count, answer, reason=self.no_noise_reason)
+
     def protection(self) -> Protection:
         """Each party's actual epsilon at its delta, its slack, and the worst coalition.
 
@@ -149,6 +190,28 @@ class Plan:
             width=self.weights.width,
             **stated,
         )
+
+
+def plan_html(rows: Sequence[Mapping[str, Any]], parties: int, answer: str, reason: str | None) -> str:
+    """The first rows of a plan as a table for notebooks, a sentence about the answer, and why there is no noise."""
+    headings = ["party", "receives", "epsilon", "delta", "own noise (variance)", "real epsilon", "if these collude"]
+    cells = [
+        [
+            row["party"],
+            "yes" if row["receives"] else "",
+            *(number(row[key]) for key in ("epsilon", "delta", "variance")),
+            number_up(row["real_epsilon"]),
+            row["coalition"] or "nobody can attack",
+        ]
+        for row in rows
+    ]
+    why = f" NO NOISE IS ADDED: {reason}." if reason else ""
+    return html_text("Noise plan", "h4") + html_table(headings, cells, parties) + html_text(answer + why, "p")
+
+
+def _few(spec: Spec, parties: Sequence[int]) -> str:
+    more = len(parties) - _NAMES_SHOWN
+    return ", ".join(map(spec.name, parties[:_NAMES_SHOWN])) + (f" and {more} more" if more > 0 else "")
 
 
 def no_noise_reason(spec: Spec, variance: FloatArray, need: FloatArray) -> str | None:

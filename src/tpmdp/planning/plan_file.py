@@ -6,14 +6,13 @@ import json
 import math
 import re
 from fractions import Fraction
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from tpmdp._util import fields as read
 from tpmdp._util.arrays import FloatArray, IntArray
-from tpmdp._util.files import replacing
+from tpmdp._util.files import StrPath, as_path, replacing
 from tpmdp.errors import InputError
 from tpmdp.planning.certificate import Certificate
 from tpmdp.planning.plan import Plan
@@ -92,24 +91,25 @@ def _weights(weights: Weights) -> dict[str, Any]:
     }
 
 
-def write_plan(plan: Plan, path: Path) -> None:
+def write_plan(plan: Plan, path: StrPath) -> None:
     """Write plan.json; an interrupted write leaves nothing behind."""
-    with replacing(path) as temporary, temporary.open("w", encoding="utf-8") as stream:
+    with replacing(as_path(path)) as temporary, temporary.open("w", encoding="utf-8") as stream:
         json.dump(plan_document(plan), stream, allow_nan=False, indent=None, separators=(",", ":"))
         stream.write("\n")
 
 
-def read_plan(path: Path) -> tuple[Spec, Certificate]:
+def read_plan(path: StrPath) -> tuple[Spec, Certificate]:
     """Read plan.json: the spec that the plan claims to serve, and the certificate to check against it.
 
     >>> import tempfile, tpmdp
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     file = Path(folder) / "plan.json"
+    ...     file = f"{folder}/plan.json"
     ...     write_plan(tpmdp.plan(tpmdp.Spec(epsilon=[1, 2], delta=1e-6, threshold=1)), file)
     ...     spec, certificate = read_plan(file)
     >>> certificate.check(spec).parties
     2
     """
+    path = as_path(path)
     document = read.read_json(path, _SIZE_MAX, _REMEDY)
     with read.in_file(path, _REMEDY):
         keys = ("format", "version", "parties", "threshold", "receivers", "need", "variance", "witness", "gap")

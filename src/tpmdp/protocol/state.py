@@ -142,6 +142,14 @@ class PartyState:
         }
         return sorted(missing[self.step])
 
+    @property
+    def awaited(self) -> str:
+        """What is missing from each of the parties in `waiting_for`."""
+        if self.step == "receive" and not self.is_lead:
+            return "answer"
+        what = {"agree": "agreement", "keys": "key", "pads": "pad", "receive": "submission", "reveal": "self-mask"}
+        return what.get(self.step, "message")
+
     def difference_texts(self) -> list[str]:
         """One line for each party that has another study or plan."""
         return [difference_text(self.terms.spec.name(party), parts) for party, parts in self.differences.items()]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -35,6 +35,7 @@ from tpmdp.noise.grid import (
 from tpmdp.planning.coalition import worst_coalitions
 from tpmdp.planning.enclosure import is_enough
 from tpmdp.planning.grid_plan import GridPlan
+from tpmdp.planning.person import attacks
 from tpmdp.protocol.graph import neighbours
 from tpmdp.protocol.messages import HASH_BYTES, MESSAGE_MAX, PARTIES_MAX
 from tpmdp.spec import Spec
@@ -166,6 +167,12 @@ class Terms:
         """Hash of study and plan, which every party signs and every message carries."""
         return hashlib.sha256(b"tpmdp plan 1" + self.canonical().encode()).digest()
 
+    @cached_property
+    def keyless_hash(self) -> bytes:
+        """Hash of all that the plan hash covers but the keys: the same before the parties have keys and afterwards."""
+        document = {field: value for field, value in json.loads(self.canonical()).items() if field != "roster"}
+        return hashlib.sha256(b"tpmdp study 1" + canonical_json(document).encode()).digest()
+
     def canonical(self) -> str:
         """One text for equal terms: sorted keys, floats in hexadecimal."""
         return self._canonical
@@ -239,7 +246,7 @@ class Terms:
         epsilon, delta = float(spec.epsilon[party]), float(spec.delta[party])
         if math.isinf(epsilon) or spec.sensitivity[party] == 0:
             return
-        honest = self._honest(party)
+        honest = self._honest_planned[party]
         if honest is None:  # no dangerous coalition: nobody can attack
             return
         budget = Fraction(math.nextafter(epsilon, 0.0)), Fraction(math.nextafter(delta, 0.0))
@@ -249,33 +256,91 @@ class Terms:
             rule = f"breaks the budget of {name} (epsilon {epsilon:g}, delta {delta:g})"
             raise InputError("honest noise in the plan", value, rule, "do not take part; ask for a correct plan")
 
-    def charge(self, party: int) -> tuple[float, float]:
+    def charge(self, party: int, colluders: int | None = None) -> tuple[float, float]:
         """(mu, closeness) of this release for the party, rounded up: what its ledger is charged.
 
         It counts coalitions of at least one receiver, even at threshold 0, where no noise hides the answer from it.
+        With `colluders`, what it would be at most against so many parties in a masked sum, within the threshold or not.
         """
         if self.spec.sensitivity[party] == 0:
             return 0.0, 0.0
-        threshold = np.maximum(self.spec.threshold, 1)
-        honest = self._honest(party, threshold if threshold.ndim else int(threshold))
-        if honest is None:
-            return 0.0, 0.0
+        honest = self._honest_against(colluders)[party] if colluders else self._honest_charged[party]
+        return (0.0, 0.0) if honest is None else self._cost(self._sensitivity(party), honest)
+
+    def person_charge(self, parties: Sequence[int]) -> tuple[float, float, tuple[int, ...]]:
+        """(mu, closeness) for a person with a record at each of these parties, rounded up, and the worst coalition.
+
+        Members of the coalition know the records that they hold; the cost is that of the others. The coalition is empty
+        if nobody can attack. Theory, "One person at several parties".
+
+        >>> from tpmdp.planning.grid_plan import plan_on_grid
+        >>> plan = plan_on_grid(Spec(epsilon=[1.0] * 3, delta=1e-6, threshold=1), bound=1.0)
+        >>> terms = Terms.of("demo", plan, 1.0, (bytes(32), bytes(31) + b"1", bytes(31) + b"2"))
+        >>> mu, _, coalition = terms.person_charge([0, 1])
+        >>> round(mu / terms.charge(0)[0], 2), coalition
+        (2.0, (2,))
+        """
+        places = tuple(sorted(party for party in parties if self.spec.sensitivity[party]))
+        worst: tuple[float, float, tuple[int, ...]] = (0.0, 0.0, ())
+        for attack in attacks(self._charged_spec, self._squares, self.spec.sensitivity, places=places):
+            change = sum((self._sensitivity(party) for party in attack.exposed), Fraction(0))
+            cost = self._cost(change, to_fraction(attack.honest))
+            if cost[0] > worst[0]:
+                worst = (*cost, attack.members)
+        return worst
+
+    def _cost(self, change: Fraction, honest: int | Fraction) -> tuple[float, float]:
+        """(mu, closeness) of a change of the data under so much honest noise, in squared steps."""
         if honest <= ROUNDING_VARIANCE:
             return math.inf, 0.0
-        square = self._sensitivity(party) ** 2 / ((honest - ROUNDING_VARIANCE) * Fraction(self.grid.step) ** 2)
+        square = change**2 / ((honest - ROUNDING_VARIANCE) * Fraction(self.grid.step) ** 2)
         return _root_up(square), closeness(self.count, self.grid.dimension) * (1 + 2.0**-40)
 
-    def _honest(self, party: int, threshold: int | IntArray | None = None) -> int | Fraction | None:
-        """The least honest noise against this party, in squared steps, exactly."""
-        squares = (self.sigma * self.sigma).astype(np.float64)  # exact: below 2**53
-        used = self.spec.threshold if threshold is None else threshold
-        exact = worst_coalitions(squares, used, self.spec.receivers).exact_honest()[party]
-        return None if exact is None else to_fraction(exact)
+    @cached_property
+    def _charged_spec(self) -> Spec:
+        """The spec with a threshold of at least 1: a receiver sees the answer even at threshold 0."""
+        spec = self.spec
+        return spec if np.min(spec.threshold) else spec.replace(threshold=np.maximum(spec.threshold, 1))
+
+    @cached_property
+    def _squares(self) -> FloatArray:
+        """The variance of each party's noise in squared steps; exact, as it is below 2**53."""
+        return (self.sigma * self.sigma).astype(np.float64)
+
+    def _honest_against(self, colluders: int) -> list[int | Fraction | None]:
+        """The least honest noise against each party; its own only, where so many could hold all masks of a party."""
+        if colluders not in self._honest_by_colluders:
+            honest, shared = self._honest(colluders), len(self.neighbours(0))
+            if shared <= colluders and shared < self.count - 1:
+                own = [sigma**2 for sigma in self.sigma.tolist()]
+                honest = [None if each is None else mine for each, mine in zip(honest, own, strict=True)]
+            self._honest_by_colluders[colluders] = honest
+        return self._honest_by_colluders[colluders]
+
+    @cached_property
+    def _honest_by_colluders(self) -> dict[int, list[int | Fraction | None]]:
+        return {}
+
+    @cached_property
+    def _honest_planned(self) -> list[int | Fraction | None]:
+        return self._honest(self.spec.threshold)
+
+    @cached_property
+    def _honest_charged(self) -> list[int | Fraction | None]:
+        return self._honest(self._charged_spec.threshold)
+
+    def _honest(self, threshold: int | IntArray) -> list[int | Fraction | None]:
+        """The least honest noise against each party, in squared steps, exactly."""
+        every = worst_coalitions(self._squares, threshold, self.spec.receivers).exact_honest()
+        return [None if exact is None else to_fraction(exact) for exact in every]
 
     def _sensitivity(self, party: int) -> Fraction:
         """The sensitivity on the grid: at most step * sqrt(dimension) more, rounded up."""
-        root = Fraction(math.isqrt(self.grid.dimension << 80) + 1, 1 << 40)
-        return Fraction(float(self.spec.sensitivity[party])) + Fraction(self.grid.step) * root
+        return Fraction(float(self.spec.sensitivity[party])) + self._rounding
+
+    @cached_property
+    def _rounding(self) -> Fraction:
+        return Fraction(self.grid.step) * Fraction(math.isqrt(self.grid.dimension << 80) + 1, 1 << 40)
 
     def _check_grid(self) -> None:
         remedy = "do not take part; ask for a correct plan"

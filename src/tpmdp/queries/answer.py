@@ -14,7 +14,8 @@ Z_95: Final = 1.959963984540054  # 97.5 % quantile of the standard normal distri
 class Answer:
     """One number with its error bars. They cover the noise and rounding added for privacy, not sampling.
 
-    `part` names the number where a query gives several. `limits` is the 95 % interval where it is not symmetric.
+    `part` names the number where a query gives several. `value` is NaN where the noise drowned it; `note` says why.
+    `limits` is the 95 % interval where it is not symmetric.
     `note` is for people, for instance that the noise is larger than the answer. With weights, `noise` is the part of
     the standard error that is noise, and `always` the interval that holds even if data and budgets are related.
     """
@@ -36,6 +37,20 @@ class Answer:
         'ages: 0 to below 18'
         """
         return f"{self.query}: {self.part}" if self.part else self.query
+
+    @classmethod
+    def drowned(cls, query: str, part: str, limits: tuple[float, float], *, note: str) -> Answer:
+        """No answer, for the reason in the note; the truth lies within the limits.
+
+        >>> Answer.drowned("mean", "", (0.0, 9.0), note="too few records").is_drowned
+        True
+        """
+        return cls(query, math.nan, limits[1] - limits[0], part, limits=limits, note=note)
+
+    @property
+    def is_drowned(self) -> bool:
+        """Whether there is no value, because noise hides it."""
+        return math.isnan(self.value)
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -62,7 +77,7 @@ class Answer:
         return replace(self, value=min(max(self.value, low), high), limits=(limits[0], limits[1]), note=note)
 
     def plain(self) -> dict[str, Any]:
-        """As values for JSON, where None stands for infinity.
+        """As values for JSON, where None stands for infinity, and for a value that the noise drowned.
 
         >>> Answer("count", 10.0, math.inf, limits=(0.0, math.inf)).plain()["high"] is None
         True
@@ -88,7 +103,8 @@ class Answer:
 
         low, high = read("low", -math.inf), read("high")
         names = {key: values[key] for key in ("query", "part", "note")}
-        answer = cls(value=float(values["value"]), standard_error=read("standard_error"), **names)
+        value = math.nan if values["value"] is None else float(values["value"])
+        answer = cls(value=value, standard_error=read("standard_error"), **names)
         if "noise" in values:
             always = read("always_low", -math.inf), read("always_high")
             answer = replace(answer, noise=read("noise"), always=always)

@@ -22,6 +22,8 @@ from tpmdp.data.table import ColumnKind, Table
 from tpmdp.errors import InputError
 from tpmdp.queries.answer import Z_95, Answer
 from tpmdp.queries.exact_total import exact_total, rounding_of
+from tpmdp.queries.guesses import TypicalData
+from tpmdp.queries.ranges import Range
 
 Unit = Literal["record", "party"]
 Mode = Literal["all", "some", "groups"]  # which records count: all, those of a condition, each in one group
@@ -50,6 +52,8 @@ class BaseQuery(ABC):
 
     kind: ClassVar[str] = ""  # its name in the study file; default: the class name in snake_case
     leaves: ClassVar[str] = ""  # what leaves the party, for people
+    counts: ClassVar[bool] = False  # its answers are numbers of records
+    is_linear: ClassVar[bool] = False  # answers are linear in the vector, so the error is the same for all data
     has_parts: ClassVar[bool] = False  # works for any mode: may have `where` and `by`
     code: ClassVar[str] = ""  # hash of the file of a custom query
 
@@ -78,6 +82,29 @@ class BaseQuery(ABC):
         """A plausible noiseless vector for this many records, for the error that is expected before a run."""
         del records
         return np.zeros(self.dimension)
+
+    def guess(self, records: float, scenario: TypicalData) -> FloatArray:
+        """The noiseless vector if this many records count and the data are as in the scenario, for previews."""
+        del scenario
+        return self.typical(records)
+
+    def estimates(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
+        """As `answers`, possibly without error bars: for simulations."""
+        return self.answers(total, records, standard_error)
+
+    def ranges_of(self, party: str) -> Sequence[Range]:
+        """The public bounds to which it clips columns of this party; none that are known of a custom query."""
+        del party
+        return ()
+
+    def selected(self, table: Table) -> Table:
+        """The records that count: all, unless a condition, groups or bins leave some out."""
+        return table
+
+    @property
+    def resolution(self) -> float:
+        """The step below which an answer says nothing, whatever the noise; 0 for most kinds."""
+        return 0.0
 
     def settings(self) -> dict[str, Any]:
         """The keys and values of the study file that define this query."""

@@ -29,6 +29,10 @@ class BoundedQuery(Query):
     def columns(self) -> Mapping[str, ColumnKind]:
         return {self.column: "number"}
 
+    def ranges_of(self, party: str) -> list[Range]:
+        del party
+        return [Range(self.column, self.low, self.high)]
+
     @property
     def width(self) -> float:
         """The width of the range."""

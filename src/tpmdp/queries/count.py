@@ -29,8 +29,10 @@ class Count(Query):
     at_least: float = -math.inf
     below: float = math.inf
 
+    is_linear: ClassVar[bool] = True
     leaves: ClassVar[str] = "the number of records in the range"
     whole: ClassVar[bool] = True
+    counts: ClassVar[bool] = True
     has_parts: ClassVar[bool] = True
     dimension: ClassVar[int] = 1
     spread: ClassVar[float] = 1.0
@@ -49,6 +51,10 @@ class Count(Query):
     @property
     def columns(self) -> Mapping[str, ColumnKind]:
         return {self.column: "number"} if self.column else {}
+
+    def selected(self, table: Table) -> Table:
+        (inside,) = self.features(table)
+        return {name: column[inside > 0] for name, column in table.items()}
 
     def features(self, table: Table) -> list[FloatArray]:
         if not self.column:

@@ -14,6 +14,7 @@ from tpmdp.queries.answer import Answer
 from tpmdp.queries.error_bars import first_order
 from tpmdp.queries.moments import Moments, MomentsQuery, Ranges
 
+_DROWNED: Final = "drowned by the noise"
 _FEW: Final = 4.0  # standard errors: a smaller number of records or variance is lost in the noise
 
 
@@ -41,17 +42,28 @@ class Covariance(MomentsQuery):
 
     def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
         """One answer for each pair; its error is to first order."""
+        return self._pairs(total, records, standard_error, bars=True)
+
+    def estimates(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
+        return self._pairs(total, records, standard_error, bars=False)
+
+    def _pairs(self, total: FloatArray, records: int, standard_error: float, *, bars: bool) -> list[Answer]:
         sums = self.moments.matrix(total, records)
         names = [each.column for each in self.bounds]
         pairs = [(i, j) for i in range(len(names)) for j in range(i + self._skip, len(names))]
-        return [self._pair(f"{names[i]}, {names[j]}", sums, (i + 1, j + 1), error=standard_error) for i, j in pairs]
+        return [
+            self._pair(f"{names[i]}, {names[j]}", sums, (i + 1, j + 1), error=standard_error, bars=bars)
+            for i, j in pairs
+        ]
 
-    def _pair(self, part: str, sums: FloatArray, columns: tuple[int, int], error: float) -> Answer:
+    def _pair(self, part: str, sums: FloatArray, columns: tuple[int, int], *, error: float, bars: bool) -> Answer:
         i, j = columns
         most = self._scale(i, j)
         used = sums[np.ix_([0, i, j], [0, i, j])] if i != j else sums[np.ix_([0, i], [0, i])]
         if self._drowned(used, error):
-            return Answer(self.name, 0.0, most / 2, part=part, limits=(-most, most), note="drowned by the noise")
+            return Answer.drowned(self.name, part, (-most, most), note=_DROWNED)
+        if not bars:
+            return Answer(self.name, self._value(used) * most, 0.0, part=part)
         places = [(r, c) for r in range(len(used)) for c in range(r, len(used)) if self.mode != "all" or c > 0]
         errors = [error * (math.sqrt(2) if r == c else 1.0) for r, c in places]  # see Moments.matrix
 

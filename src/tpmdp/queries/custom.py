@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tpmdp._util.files import readable
+from tpmdp._util.files import StrPath, as_path, readable
 from tpmdp.errors import FileError, InputError, TpmdpError, shown
 from tpmdp.queries.answer import Answer
 from tpmdp.queries.base import Query, Unit
@@ -34,7 +34,7 @@ _METHODS: Final = ("features", "statistic", "answers", "limits", "typical", "par
 _VALUES: Final = ("columns", "dimension", "spread", "size", "largest")
 
 
-def load_queries(path: Path | None) -> Kinds:
+def load_queries(path: StrPath | None) -> Kinds:
     """The built-in kinds and those that a file defines. All parties need exactly the same file.
 
     >>> sorted(load_queries(None)) == sorted(KINDS)
@@ -42,10 +42,11 @@ def load_queries(path: Path | None) -> Kinds:
     """
     if path is None:
         return KINDS
-    with readable(path, _SIZE_MAX):
-        source = path.read_bytes()
+    file = as_path(path)
+    with readable(file, _SIZE_MAX):
+        source = file.read_bytes()
     digest = hashlib.sha256(source).hexdigest()
-    module = _run(path, source, f"tpmdp_queries_{digest[:16]}")
+    module = _run(file, source, f"tpmdp_queries_{digest[:16]}")
     values = dict.fromkeys(value for value in module.__dict__.values() if isinstance(value, type))
     classes = [value for value in values if issubclass(value, Query) and value.__module__ == module.__name__]
     for maker in classes:
@@ -59,10 +60,10 @@ def load_queries(path: Path | None) -> Kinds:
     if len(custom) < len(complete):
         raise FileError(path, "has two queries of one kind", "give each its own name")
     for kind, maker in custom.items():
-        _check_class(path, kind, maker)
+        _check_class(file, kind, maker)
         maker.code = digest  # part of what all parties sign
     for maker in classes:
-        _guard(path, maker)
+        _guard(file, maker)
     return {**SUM_KINDS, **custom, **SHARE_KINDS}
 
 

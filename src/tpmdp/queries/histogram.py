@@ -48,8 +48,10 @@ class Histogram(Query):
     edges: tuple[float, ...] = ()
     categories: Categories = ()
 
+    is_linear: ClassVar[bool] = True
     leaves: ClassVar[str] = "the number of records in each bin or category"
     whole: ClassVar[bool] = True
+    counts: ClassVar[bool] = True
     has_parts: ClassVar[bool] = True
     size: ClassVar[float] = 1.0
 
@@ -81,6 +83,10 @@ class Histogram(Query):
             return places(table[self.column], self.categories)
         place = np.searchsorted(np.array(self.edges), numbers(table, self.column), side="right") - 1
         return np.where(place < self.dimension, place, -1)
+
+    def selected(self, table: Table) -> Table:
+        inside = self._places(table) >= 0
+        return {name: column[inside] for name, column in table.items()}
 
     def has_nothing(self, table: Table) -> bool:
         return bool((self._places(table) < 0).all())

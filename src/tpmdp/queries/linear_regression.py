@@ -18,6 +18,7 @@ from tpmdp.queries.ranges import Range
 
 INTERCEPT: Final = "intercept"
 R_SQUARED: Final = "R squared"
+_NO_FIT: Final = "drowned: large noise for so few records"
 _DROWNED: Final = 4.0  # standard errors: a smaller variance is lost in the noise
 
 
@@ -60,6 +61,9 @@ class LinearRegression(MomentsQuery):
         """Coefficients in the units of the columns, and R squared, computed from the noisy moments only."""
         return regression(self.name, self.moments, total, records=records, error=standard_error)
 
+    def estimates(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
+        return regression(self.name, self.moments, total, records=records, error=standard_error, bars=False)
+
 
 def check_target(name: str, target: str, bounds: Ranges) -> None:
     """Refuse bounds without the target or without inputs.
@@ -78,10 +82,13 @@ def check_target(name: str, target: str, bounds: Ranges) -> None:
     Moments(bounds, counted=False)
 
 
-def regression(name: str, moments: Moments, total: FloatArray, records: int, error: float) -> list[Answer]:
+def regression(
+    name: str, moments: Moments, total: FloatArray, *, records: int, error: float, bars: bool = True
+) -> list[Answer]:
     """Intercept, slopes and R squared in the units of the columns; the target is the last column of the moments.
 
-    Errors are to first order, or missing if the quadratic form had to be repaired.
+    Errors are to first order, or missing if the quadratic form had to be repaired. Without `bars` that of R squared,
+    which takes long, is left out.
     """
     inputs, output = moments.ranges[:-1], moments.ranges[-1]
     sums = moments.matrix(total, records)
@@ -92,13 +99,15 @@ def regression(name: str, moments: Moments, total: FloatArray, records: int, err
     parts = [INTERCEPT, *(each.column for each in inputs)]
     fit, spread = r_squared(sums)
     if solved.note:
-        pairs = [*zip(parts, values, strict=True), (R_SQUARED, fit)]
-        return [without_interval(name, part, value, note=solved.note) for part, value in pairs]
+        repaired = [without_interval(name, *pair, note=solved.note) for pair in zip(parts, values, strict=True)]
+        return [*repaired, without_interval(name, R_SQUARED, math.nan, note=_NO_FIT)]
     errors = coefficient_errors(sums, solved.coefficients, error, counted=moments.counted, units=units).tolist()
     answers = [Answer(name, value, each, part=part) for part, value, each in zip(parts, values, errors, strict=True)]
     if error and spread <= _DROWNED * error * math.sqrt(2):
         note = "the target's variance is drowned by the noise"
-        return [*answers, without_interval(name, R_SQUARED, fit, note=note)]
+        return [*answers, without_interval(name, R_SQUARED, math.nan, note=note)]
+    if not bars:
+        return [*answers, Answer(name, min(max(fit, 0.0), 1.0), 0.0, part=R_SQUARED)]
     each = simulated(lambda moved: r_squared(moments.matrix(moved, records))[0], total, error) if error else 0.0
     return [*answers, Answer(name, fit, each, part=R_SQUARED).within(0.0, 1.0)]
 

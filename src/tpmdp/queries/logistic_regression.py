@@ -19,6 +19,7 @@ from tpmdp._util.arrays import FloatArray
 from tpmdp.data.table import Table
 from tpmdp.errors import InputError
 from tpmdp.queries.answer import Answer
+from tpmdp.queries.guesses import TypicalData
 from tpmdp.queries.linear_regression import INTERCEPT, natural_units, without_interval
 from tpmdp.queries.moments import Moments, MomentsQuery, Ranges
 from tpmdp.queries.noisy_quadratic import coefficient_errors, minimum
@@ -64,6 +65,13 @@ class LogisticRegression(MomentsQuery):
         inputs = [2 * each.shares(table) for each in self.bounds]
         target = np.where(numbers(table, self.target) >= self.threshold, 1.0, -1.0)
         return self.moments.features([*inputs, target])
+
+    def guess(self, records: float, scenario: TypicalData) -> FloatArray:
+        return self.moments.guess(records, scenario, share=scenario.share)
+
+    def ranges_of(self, party: str) -> Ranges:
+        del party
+        return self.bounds  # the target is compared, not clipped
 
     def limits(self, total: FloatArray, records: int, noise: float, bias: float) -> list[tuple[float, float]]:
         """No interval if there is a bias: log-odds of rare outcomes are too far from linear."""

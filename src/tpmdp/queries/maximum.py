@@ -15,7 +15,9 @@ from tpmdp.noise.grid import Grid
 from tpmdp.queries.answer import Answer
 from tpmdp.queries.base import Query, Unit, length
 from tpmdp.queries.count import Count
+from tpmdp.queries.guesses import TypicalData
 from tpmdp.queries.mean import Mean
+from tpmdp.queries.ranges import Range
 from tpmdp.queries.share_query import Parties, ShareQuery
 from tpmdp.queries.subset import Where
 from tpmdp.queries.sum import Sum
@@ -55,6 +57,11 @@ class Maximum(ShareQuery):
         return self.of.code
 
     @property
+    def is_linear(self) -> bool:  # type: ignore[override]  # as the number
+        """Whether the number is."""
+        return self.of.is_linear or isinstance(self.of, Where)
+
+    @property
     def _is_mean(self) -> bool:
         return isinstance(self.of, Mean)
 
@@ -66,6 +73,12 @@ class Maximum(ShareQuery):
 
     def columns_of(self, party: str) -> Mapping[str, ColumnKind]:
         return self.of.columns_of(party)
+
+    def ranges_of(self, party: str) -> Sequence[Range]:
+        return self.of.ranges_of(party)
+
+    def selected(self, table: Table) -> Table:
+        return self.of.selected(table)
 
     def sensitivity_of(self, unit: Unit, party: str, records: int) -> float:
         sensitivity = self.of.sensitivity_of(unit, party, records)
@@ -89,6 +102,10 @@ class Maximum(ShareQuery):
         largest = [round(self.bound(records) / grid.step) + 1 for records in parties.values()]
         pairs = zip(parties.values(), largest, strict=True)
         return {"limits": [[[1, most]] if records else [] for records, most in pairs]}
+
+    def guess(self, records: float, scenario: TypicalData) -> FloatArray:
+        """The mean of each party, which is the maximum if all are alike; other numbers do not matter for the error."""
+        return self.of.guess(1.0, scenario) if self._is_mean else self.typical(records)
 
     def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
         del records

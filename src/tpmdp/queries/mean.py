@@ -14,6 +14,8 @@ from tpmdp.queries.answer import Z_95, Answer
 from tpmdp.queries.base import Mode
 from tpmdp.queries.bounded import BoundedQuery
 from tpmdp.queries.error_bars import ratio_interval
+from tpmdp.queries.guesses import TypicalData
+from tpmdp.queries.ranges import Range
 
 # Where only some records count, each also adds a constant, the largest that costs nothing, to count them: a record may
 # vanish (some: 1/4 + weight^2 <= 1) or change its group (groups: 2 (1/4 + weight^2) <= 1).
@@ -28,7 +30,7 @@ class Mean(BoundedQuery):
     array([0.5])
     """
 
-    leaves: ClassVar[str] = "the sum of the clipped values, as shares of the range from its middle"
+    leaves: ClassVar[str] = "the sum of the values, each cut to the bounds and scaled to between -1/2 and 1/2"
     spread: ClassVar[float] = 1.0  # one end of the range to the other
 
     @property
@@ -53,6 +55,10 @@ class Mean(BoundedQuery):
     def typical(self, records: float) -> FloatArray:
         return np.array([0.0, records * _WEIGHT.get(self.mode, 0.0)])[: self.dimension]
 
+    def guess(self, records: float, scenario: TypicalData) -> FloatArray:
+        mean, _ = scenario.shape(Range(self.column, self.low, self.high))
+        return np.array([records * mean / 2, records * _WEIGHT.get(self.mode, 0.0)])[: self.dimension]
+
     def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
         width = self.width
         if self.mode == "all":
@@ -64,6 +70,7 @@ class Mean(BoundedQuery):
         low, high = ratio_interval(top, count, standard_error, bottom_error=standard_error / weight, low=-0.5, high=0.5)
         share = min(max(top / count, -0.5), 0.5) if count > 0 else 0.0
         limits = (self.low + (low + 0.5) * width, self.low + (high + 0.5) * width)
-        note = "too few records for the noise" if high - low >= 1 else ""
+        if high - low >= 1:
+            return [Answer.drowned(self.name, "", limits, note="too few records for the noise")]
         error = (high - low) * width / (2 * Z_95)
-        return [Answer(self.name, self.low + (share + 0.5) * width, error, limits=limits, note=note)]
+        return [Answer(self.name, self.low + (share + 0.5) * width, error, limits=limits)]

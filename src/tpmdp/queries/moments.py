@@ -20,6 +20,7 @@ from tpmdp._util.arrays import FloatArray, IntArray
 from tpmdp.data.table import ColumnKind, Table
 from tpmdp.errors import InputError
 from tpmdp.queries.base import Query
+from tpmdp.queries.guesses import TypicalData
 from tpmdp.queries.ranges import Range
 
 COLUMNS_MAX: Final = 200
@@ -103,6 +104,22 @@ class Moments:
         first = [records * _HALF] if self.counted else []
         return np.array([*first, *[0.0] * p, *[records / 3 * _HALF] * p, *[0.0] * (p * (p - 1) // 2)])
 
+    def guess(self, records: float, scenario: TypicalData, share: float | None = None) -> FloatArray:
+        """The sums for columns of these shapes, any two of which correlate alike.
+
+        With `share`, the last column is 1 for this share of the records, and -1 for the others.
+        """
+        shapes = [scenario.shape(each) for each in self.ranges]
+        if share is not None:
+            lean = min(max(2 * share - 1, -0.998), 0.998)
+            shapes[-1] = (lean, math.sqrt(1 - lean * lean))
+        mean, deviation = np.array(shapes).T
+        product = np.outer(mean, mean) + scenario.correlation * np.outer(deviation, deviation)
+        squares = (mean * mean + deviation * deviation) * _HALF
+        rows, columns = _above_diagonal(self.count)
+        first = [_HALF] if self.counted else []
+        return records * np.concatenate([first, mean, squares, product[rows, columns]])
+
 
 @cache
 def _above_diagonal(count: int) -> tuple[IntArray, IntArray]:
@@ -145,6 +162,13 @@ class MomentsQuery(Query):
 
     def features(self, table: Table) -> list[FloatArray]:
         return self.moments.features(self.moments.scaled(table))
+
+    def guess(self, records: float, scenario: TypicalData) -> FloatArray:
+        return self.moments.guess(records, scenario)
+
+    def ranges_of(self, party: str) -> Ranges:
+        del party
+        return self.moments.ranges
 
     def typical(self, records: float) -> FloatArray:
         return self.moments.typical(records)

@@ -17,8 +17,8 @@ from tpmdp._util.arrays import FloatArray
 
 CLEAR: Final = 2.0  # times the noise of an eigenvalue: below, first-order intervals would not hold
 _REGULAR: Final = 1.0  # standard errors
-REGULARISED: Final = "regularised: the noise made the form nearly singular; no interval"
-TRIMMED: Final = "regularised and trimmed: the noise made the form indefinite; no interval"
+REGULARISED: Final = "large noise for so few records: the fit was stabilised; no interval"
+TRIMMED: Final = "large noise for so few records: the fit was stabilised and cut; no interval"
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +35,7 @@ def minimum(form: FloatArray, right: FloatArray, error: float) -> Minimum:
     >>> minimum(np.diag([100.0, 200.0]), np.array([100.0, 100.0]), 1.0).coefficients
     array([1. , 0.5])
     >>> minimum(np.diag([100.0, -1.0]), np.array([100.0, 1.0]), 0.1).note
-    'regularised and trimmed: the noise made the form indefinite; no interval'
+    'large noise for so few records: the fit was stabilised and cut; no interval'
     """
     noise = spectral_noise(len(form), error)
     values, vectors = np.linalg.eigh(form)

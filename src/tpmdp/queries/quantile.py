@@ -14,7 +14,9 @@ from tpmdp.errors import InputError
 from tpmdp.queries.answer import Z_95, Answer
 from tpmdp.queries.bounded import BoundedQuery
 from tpmdp.queries.categories import exact_name
+from tpmdp.queries.guesses import TypicalData
 from tpmdp.queries.histogram import BINS_MAX
+from tpmdp.queries.ranges import Range
 
 _BINS: Final = 64
 _MEDIAN: Final = (0.5,)
@@ -51,6 +53,11 @@ class Quantiles(BoundedQuery):
         return self.bins
 
     @property
+    def resolution(self) -> float:
+        """Where a quantile lies within its bin is not known."""
+        return self.width / self.bins
+
+    @property
     def spread(self) -> float:
         """A record leaves one bin and enters another: sqrt(2), rounded up."""
         return math.sqrt(2) * (1 + 2.0**-50)
@@ -71,6 +78,15 @@ class Quantiles(BoundedQuery):
     def typical(self, records: float) -> FloatArray:
         """Values spread evenly over the range."""
         return np.full(self.bins, records / self.bins)
+
+    def guess(self, records: float, scenario: TypicalData) -> FloatArray:
+        """Values like a bell, those outside the bounds in the outer bins."""
+        if scenario.spreads_evenly(self.column):
+            return self.typical(records)
+        mean, deviation = scenario.shape(Range(self.column, self.low, self.high))
+        edges = (np.linspace(-1.0, 1.0, self.bins + 1)[1:-1] - mean) / deviation
+        below = [(1 + math.erf(edge / math.sqrt(2))) / 2 for edge in edges.tolist()]
+        return records * np.diff(np.array([0.0, *below, 1.0]))
 
     def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
         """Where the noisy cumulated counts cross each share, and where they might: Theory, "Quantiles"."""

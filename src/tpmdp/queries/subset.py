@@ -6,7 +6,7 @@ It is private which records count. So their number is not known, and a record ma
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,6 +19,8 @@ from tpmdp.queries.answer import Answer
 from tpmdp.queries.base import Mode, Query, length
 from tpmdp.queries.categories import Categories, category_names, check_categories, kind_of, places
 from tpmdp.queries.condition import Condition, add_column
+from tpmdp.queries.guesses import TypicalData
+from tpmdp.queries.ranges import Range
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,9 @@ class SubsetQuery(Query):
 
     def __post_init__(self) -> None:
         self.columns  # noqa: B018  # refuses a column read in two ways
+
+    def ranges_of(self, party: str) -> Sequence[Range]:
+        return self.query.ranges_of(party)
 
     @property
     def size(self) -> float:
@@ -42,6 +47,14 @@ class SubsetQuery(Query):
     @property
     def whole(self) -> bool:  # type: ignore[override]  # as the query
         return self.query.whole
+
+    @property
+    def counts(self) -> bool:  # type: ignore[override]  # as the query
+        return self.query.counts
+
+    @property
+    def is_linear(self) -> bool:  # type: ignore[override]  # as the query
+        return self.query.is_linear
 
     @property
     def model(self) -> str:  # type: ignore[override]  # as the query
@@ -92,6 +105,9 @@ class Where(SubsetQuery):
         rows = length(table) if records is None else records
         return self.query.statistic(_rows(table, self.condition.holds(table)), rows)
 
+    def selected(self, table: Table) -> Table:
+        return self.query.selected(_rows(table, self.condition.holds(table)))
+
     def has_nothing(self, table: Table) -> bool:
         part = _rows(table, self.condition.holds(table))
         return length(part) == 0 or self.query.has_nothing(part)
@@ -99,8 +115,14 @@ class Where(SubsetQuery):
     def typical(self, records: float) -> FloatArray:
         return self.query.typical(records / 2)
 
+    def guess(self, records: float, scenario: TypicalData) -> FloatArray:
+        return self.query.guess(records * scenario.share, scenario)
+
     def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
         return self.query.answers(total, records, standard_error)
+
+    def estimates(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
+        return self.query.estimates(total, records, standard_error)
 
     def limits(self, total: FloatArray, records: int, noise: float, bias: float) -> list[tuple[float, float]]:
         return self.query.limits(total, records, noise, bias)
@@ -160,18 +182,30 @@ class GroupBy(SubsetQuery):
             parts.append(self.query.statistic(_rows(table, inside), rows))
         return np.concatenate(parts)
 
+    def selected(self, table: Table) -> Table:
+        return self.query.selected(_rows(table, places(table[self.column], self.categories) >= 0))
+
     def has_nothing(self, table: Table) -> bool:
         return bool((places(table[self.column], self.categories) < 0).all())
 
     def typical(self, records: float) -> FloatArray:
         return np.tile(self.query.typical(records / len(self.categories)), len(self.categories))
 
+    def guess(self, records: float, scenario: TypicalData) -> FloatArray:
+        groups = len(self.categories)
+        return np.tile(self.query.guess(records / groups * scenario.crowd, scenario), groups)
+
     def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
+        return self._by_group(total, lambda part: self.query.answers(part, records, standard_error))
+
+    def estimates(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
+        return self._by_group(total, lambda part: self.query.estimates(part, records, standard_error))
+
+    def _by_group(self, total: FloatArray, answer_group: Callable[[FloatArray], list[Answer]]) -> list[Answer]:
         answers = []
         size = self.query.dimension
         for group, name in enumerate(category_names(self.categories)):
-            part = total[group * size : (group + 1) * size]
-            for answer in self.query.answers(part, records, standard_error):
+            for answer in answer_group(total[group * size : (group + 1) * size]):
                 text = f"{self.column} {name}"
                 answers.append(replace(answer, part=f"{text}, {answer.part}" if answer.part else text))
         return answers

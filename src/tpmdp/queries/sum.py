@@ -23,7 +23,8 @@ class Sum(BoundedQuery):
     20.0
     """
 
-    leaves: ClassVar[str] = "the sum of the clipped values, scaled to about 1 per record"
+    is_linear: ClassVar[bool] = True
+    leaves: ClassVar[str] = "the sum of the values, each cut to the bounds and scaled to at most 1 in size"
     dimension: ClassVar[int] = 1
 
     @property

@@ -14,6 +14,8 @@ from tpmdp.queries.answer import Z_95, Answer
 from tpmdp.queries.base import Mode
 from tpmdp.queries.bounded import BoundedQuery
 from tpmdp.queries.error_bars import first_order
+from tpmdp.queries.guesses import TypicalData
+from tpmdp.queries.ranges import Range
 
 # The largest distance of (s, 4 s^2 - 1/2) for s in [-1/2, 1/2]: between s = 1/2 and s = -a, where b = 1/2 - a solves
 # 32 b^2 - 16 b + 1 = 0; squared it is (1 - b)^2 (1 + 16 b^2) = 1.286134...
@@ -36,7 +38,9 @@ class Variance(BoundedQuery):
     25.0
     """
 
-    leaves: ClassVar[str] = "the sums of the clipped values and of their squares, scaled to about 1 per record"
+    leaves: ClassVar[str] = (
+        "the sums of the values and of their squares, each cut to the bounds and scaled to between -1/2 and 1/2"
+    )
     spread: ClassVar[float] = PAIR_SPREAD  # the two entries cannot both move by 1
 
     @property
@@ -62,6 +66,12 @@ class Variance(BoundedQuery):
     def typical(self, records: float) -> FloatArray:
         """Values spread evenly over the range: the mean of s^2 is 1/12."""
         return np.array([0.0, records * (4 / 12 - 0.5), records * _WEIGHT.get(self.mode, 0.0)])[: self.dimension]
+
+    def guess(self, records: float, scenario: TypicalData) -> FloatArray:
+        mean, deviation = scenario.shape(Range(self.column, self.low, self.high))
+        square = mean * mean + deviation * deviation  # of 2 s, so 4 s^2
+        sums = [records * mean / 2, records * (square - 0.5), records * _WEIGHT.get(self.mode, 0.0)]
+        return np.array(sums[: self.dimension])
 
     def _variance(self, sums: FloatArray, records: int) -> FloatArray:
         """Mean square minus square of the mean; the sums are in the last axis."""
@@ -95,8 +105,7 @@ class Variance(BoundedQuery):
             return self._variance(sums, records)
 
         if self.mode != "all" and float(total[2]) <= _FEW * standard_error:
-            limits, note = (0.0, scale / 4), "too few records for the noise"
-            return [Answer(self.name, scale / 12, scale / 8, limits=limits, note=note)]
+            return [Answer.drowned(self.name, "", (0.0, scale / 4), note="too few records for the noise")]
         error = float(first_order(variance, total, standard_error)[0])
         return [Answer(self.name, float(variance(total)[0]), error).within(0.0, scale / 4)]
 

@@ -22,6 +22,7 @@ from tpmdp.noise.grid import Grid
 from tpmdp.queries.answer import Answer
 from tpmdp.queries.base import Unit, units_of
 from tpmdp.queries.exact_total import exact_total, rounding_of
+from tpmdp.queries.guesses import TypicalData
 from tpmdp.queries.linear_regression import check_target, regression
 from tpmdp.queries.moments import Moments, Ranges
 from tpmdp.queries.share_query import Parties, ShareQuery
@@ -96,6 +97,10 @@ class VerticalRegression(ShareQuery):
     def columns_of(self, party: str) -> Mapping[str, ColumnKind]:
         mine = self._of(party)
         return mine.columns if mine is not None else {}
+
+    def ranges_of(self, party: str) -> Ranges:
+        mine = self._of(party)
+        return mine.ranges if mine is not None else ()
 
     def records_of(self, parties: Parties) -> int:
         """The number of people: all holders have records of the same."""
@@ -187,6 +192,12 @@ class VerticalRegression(ShareQuery):
 
     def typical(self, records: float) -> FloatArray:
         return self._moments.typical(records)
+
+    def guess(self, records: float, scenario: TypicalData) -> FloatArray:
+        return self._moments.guess(records, scenario)
+
+    def estimates(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
+        return regression(self.name, self._moments, total, records=records, error=standard_error, bars=False)
 
     def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
         return regression(self.name, self._moments, total, records=records, error=standard_error)

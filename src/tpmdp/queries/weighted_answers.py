@@ -53,13 +53,26 @@ def weighted_answers(
     if weights.are_equal:
         return plain
     bias = query.spread * weights.misplaced
-    likely = min(math.hypot(noise, share * query.spread / 2 * weights.dealt), noise + bias / Z_95)
+    likely = likely_error(query, noise, weights, share=share)
     wider, always = query.answers(total, records, likely), query.limits(total, records, noise, bias)
     if not len(plain) == len(wider) == len(always):  # a custom query whose number of answers depends on the noise
         return [
             _merged(answer, replace(answer, standard_error=math.inf, limits=_ENDLESS), _ENDLESS) for answer in plain
         ]
     return [_merged(*answers) for answers in zip(plain, wider, always, strict=True)]
+
+
+def likely_error(query: Query, noise: float, weights: Weights, share: float) -> float:
+    """The standard error of an entry, of noise and of weights that have nothing to do with the data; never too small.
+
+    >>> import numpy as np
+    >>> from tpmdp.queries.count import Count
+    >>> half = Weights(np.array([1.0, 0.5]), np.array([10.0, 10.0]), 1.0, 0.5)
+    >>> round(likely_error(Count("old", "age", at_least=65.0), 1.0, half, share=1.0), 2)
+    2.7
+    """
+    bias = query.spread * weights.misplaced
+    return min(math.hypot(noise, share * query.spread / 2 * weights.dealt), noise + bias / Z_95)
 
 
 def _merged(plain: Answer, wider: Answer, always: tuple[float, float]) -> Answer:

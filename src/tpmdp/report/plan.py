@@ -11,19 +11,22 @@ import numpy as np
 
 from tpmdp._util.arrays import FloatArray
 from tpmdp.errors import InputError
+from tpmdp.ledger import rounded_up
 from tpmdp.planning.baselines import Baseline, planning_baselines, totals_by_threshold
 from tpmdp.planning.certificate import Certificate, Verdict
 from tpmdp.planning.plan import Plan, Protection, needs, no_noise_reason
 from tpmdp.planning.weights import Weights
 from tpmdp.report.numbers import number, plain_number, plural, short_name
 from tpmdp.report.tables import add_numbers, keep_numbers, new_table
-from tpmdp.report.weights import Choice, choices, choices_json, weights_table
+from tpmdp.report.weights import WIDE, Choice, choices, choices_json, drivers_table, weights_table
 from tpmdp.spec import Spec
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+_EPSILON_DIGITS: Final = 4
+_SAME: Final = 1e-9  # relative
 ROWS_MAX: Final = 40  # longer tables show the strictest and the most liberal parties only
 _WIDE: Final = 110  # columns of a terminal from which the worst coalition fits in
 
@@ -77,17 +80,22 @@ def _budget_columns(spec: Spec, fixed: bool) -> list[tuple[str, Any]]:
     columns += [
         (field, values)
         for field, values in (("delta", spec.delta), ("sensi-\ntivity", spec.sensitivity))
-        if fixed or (values != values[0]).any()
+        if fixed or not _are_same(values)
     ]
     if not isinstance(spec.threshold, int):
         columns.append(("thres-\nhold", spec.threshold))
     return columns
 
 
+def _are_same(values: FloatArray) -> bool:
+    """Whether they look the same in a table; sensitivities of a study differ by rounding errors."""
+    return bool((np.abs(values - values[0]) <= _SAME * values[0]).all())
+
+
 def _common(spec: Spec) -> str:
     """The values that all parties share, for the line under the table."""
     fields = (("delta", spec.delta), ("sensitivity", spec.sensitivity))
-    same = [f"{field} {number(float(values[0]))}" for field, values in fields if (values == values[0]).all()]
+    same = [f"{field} {number(float(values[0]))}" for field, values in fields if _are_same(values)]
     return f"For all parties: {', '.join(same)}.\n" if same else ""
 
 
@@ -120,6 +128,16 @@ def _coalition_text(report: PlanReport, party: int) -> str:
     return ", ".join(named) + (f" and {len(members) - 2} more" if len(members) > 2 else "")
 
 
+def _epsilon_text(epsilon: float) -> str:
+    """An epsilon in four digits, rounded up unless all that is cut off is a rounding error.
+
+    >>> _epsilon_text(0.8000000000000002), _epsilon_text(0.80003), _epsilon_text(math.inf)
+    ('0.8', '0.8001', 'inf')
+    """
+    text = number(epsilon)
+    return text if float(text) >= epsilon * (1 - _SAME) else rounded_up(epsilon, _EPSILON_DIGITS)
+
+
 def plan_table(report: PlanReport, width: int = 140) -> Table:
     """One row per party: budget, need, its noise, real protection and, in a wide terminal, the worst coalition."""
     from rich.markup import escape
@@ -130,8 +148,8 @@ def plan_table(report: PlanReport, width: int = 140) -> Table:
     if not weights.are_equal:
         add_numbers(table, "weight")
         budget.append(weights.each)
-    add_numbers(table, "need", "own\nnoise", "real\nepsilon", "slack")
-    if width >= _WIDE:
+    add_numbers(table, "need", "own\nnoise", "real\nepsilon", "margin")
+    if width >= _WIDE:  # otherwise `coalition_table` has it
         table.add_column("if these\ncollude", overflow="fold")
     rows, hidden = _shown_rows(plan)
     for place, party in enumerate(rows):
@@ -141,18 +159,32 @@ def plan_table(report: PlanReport, width: int = 140) -> Table:
         cells = [
             escape(short_name(spec, party)),
             "yes" if spec.receivers[party] else "",
-            *(number(values[party]) for values in budget),
+            _epsilon_text(float(spec.epsilon[party])),
+            *(number(values[party]) for values in budget[1:]),
             number(plan.need[party]),
             number(plan.variance[party]),
-            number(protection.epsilon[party]),
+            _epsilon_text(float(protection.epsilon[party])),
             "-" if math.isinf(slack) else f"{slack:.3g}x",
         ]
         table.add_row(*cells, *([escape(_coalition_text(report, party))] if width >= _WIDE else []))
     keep_numbers(table).caption = (
         f"{_common(spec)}need: variance the budget asks for{'' if weights.are_equal else ' at this weight'}. "
         "own noise: variance the party adds.\n"
-        "real epsilon: what it gets against the worst coalition. slack: honest noise over need."
+        "real epsilon: what it gets against the worst coalition. margin: honest noise over need."
     )
+    return table
+
+
+def coalition_table(report: PlanReport) -> Table:
+    """The worst coalition for each party, where the terminal is too narrow for one table with all columns."""
+    from rich.markup import escape
+
+    table = new_table("Worst coalitions", "party", "if these collude")
+    rows, hidden = _shown_rows(report.plan)
+    for place, party in enumerate(rows):
+        if hidden and place == len(rows) // 2:
+            table.add_row(f"... {hidden} more")
+        table.add_row(escape(short_name(report.plan.spec, party)), escape(_coalition_text(report, party)))
     return table
 
 
@@ -212,9 +244,13 @@ def print_plan(report: PlanReport, console: Console, tolerate: int = 0) -> None:
         console.print(f"Of the threshold, {tolerate} may drop out; the others may collude.")
     _print_no_noise(report.plan.no_noise_reason, console)
     console.print(plan_table(report, console.width))
+    if console.width < _WIDE:
+        console.print(coalition_table(report))
     console.print(error_table(report))
     if report.choices:
         console.print(weights_table(report.plan, report.choices, console.width))
+        if console.width < WIDE:
+            console.print(drivers_table(report.plan, report.choices))
     if tolerate:
         console.print(dropout_table(report, tolerate))
 

@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from tpmdp.ledger import rounded_up
 from tpmdp.queries.answer import Z_95, Answer
 from tpmdp.queries.base import BaseQuery
 from tpmdp.queries.catalogue import EXAMPLES, Kinds, keys_of
+from tpmdp.queries.preview import PreviewedError
 from tpmdp.queries.subset import SubsetQuery
-from tpmdp.report.numbers import number, plain_number
+from tpmdp.report.numbers import number, plain_number, three_digits
 from tpmdp.report.tables import add_numbers, new_table
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ def print_kinds(kinds: Kinds, console: Console) -> None:
     table = new_table("Kinds of queries", "kind", "what it tells", "keys")
     for name, kind in kinds.items():
         table.add_row(name, escape(about(kind)), escape(keys_text(kind)))
-    table.caption = "[key]: may be left out. where: a condition; by: groups. More: tpmdp query explain KIND."
+    table.caption = escape("[key]: may be left out. where: a condition; by: groups. More: tpmdp query explain KIND.")
     console.print(table)
 
 
@@ -68,8 +70,8 @@ def print_expectation(study: Study, expected: Expectation, kind: str | None, con
     from rich.markup import escape
 
     shown = [each for each in expected.queries if kind in (None, each.query.settings()["kind"])]
-    if not any(expected.charges.values()) or study.threshold == 0:
-        console.print("No noise would be added (threshold 0, or nobody to protect): receivers learn the exact answer.")
+    if text := no_noise_text(study, expected):
+        console.print(escape(text))
     table = new_table(escape(f"Queries of {study.label}"), "query", "kind")
     apart = any(each.apart is not None for each in shown)
     for heading in ["entries", "sensi-\ntivity", "noise of\nan entry", *(["if asked\napart"] if apart else [])]:
@@ -84,14 +86,27 @@ def print_expectation(study: Study, expected: Expectation, kind: str | None, con
         " apart: in separate studies that share the budgets equally." if apart else ""
     )
     console.print(table)
-    for text in dict.fromkeys(_leaves(each.query) for each in shown):
-        names = ", ".join(each.query.name for each in shown if _leaves(each.query) == text)
+    for text in dict.fromkeys(leaves_text(each.query) for each in shown):
+        names = ", ".join(each.query.name for each in shown if leaves_text(each.query) == text)
         console.print(escape(f"Leaves each party for {names}, with noise: {text}."))
     console.print()
-    console.print(_expected_table(shown))
+    console.print(expected_table(study, shown))
     if study.assumes:
         console.print(escape(f"Assumed: {study.assumes}."))
     console.print(_charges_table(study, expected))
+
+
+def no_noise_text(study: Study, expected: Expectation) -> str:
+    """A warning that receivers learn the exact answer; empty if noise is added."""
+    if study.threshold == 0:
+        learn = "every receiver learns" if len(study.receivers) > 1 else f"{study.receivers[0]} learns"
+        return (
+            f"WARNING: threshold = 0 adds no noise: {learn} the exact answer. No budget is kept, and no ledger with a "
+            "limit takes part. Set threshold = 1 or more."
+        )
+    if not any(expected.charges.values()):
+        return "No noise would be added, as there is nobody to protect: receivers learn the exact answer."
+    return ""
 
 
 def _charges_table(study: Study, expected: Expectation) -> Table:
@@ -102,51 +117,107 @@ def _charges_table(study: Study, expected: Expectation) -> Table:
     for heading in ("offered\nepsilon", "charged\nepsilon", "at\ndelta", *(["weight"] if weighted else [])):
         charges.add_column(heading, justify="right")
     for party, weight in zip(study.parties, study.weights.each.tolist(), strict=True):
-        cells = [party.name, number(party.epsilon), number(expected.charges[party.name]), number(party.delta)]
+        cells = [party.name, rounded_up(party.epsilon), rounded_up(expected.charges[party.name]), number(party.delta)]
         cells += [number(weight)] if weighted else []
         charges.add_row(*map(escape, cells))
     charges.caption = "Nothing was run or charged."
     return charges
 
 
-def _leaves(query: BaseQuery) -> str:
-    """What leaves the party; that of the inner query for `where` and `by`."""
-    while isinstance(query, SubsetQuery):
-        query = query.query
-    return query.leaves
+def leaves_text(query: BaseQuery) -> str:
+    """What leaves the party for a query, in words; that of the inner query for `where` and `by`."""
+    if isinstance(query, SubsetQuery):
+        return f"{leaves_text(query.query)}; and how many records count, where the answer needs it"
+    return query.leaves or "what its author says"
 
 
-def _expected_table(shown: Sequence[ExpectedQuery]) -> Table:
+def expected_table(study: Study, shown: Sequence[ExpectedQuery]) -> Table:
+    """The error to expect of each answer."""
     from rich.markup import escape
 
-    table = new_table("Expected error, if values spread evenly over their bounds", "answer")
+    table = new_table("Expected error", "answer")
     table.add_column("95 % of the time within", justify="right")
     weighted = any(answer.always is not None for each in shown for answer in each.answers)
     if weighted:
         table.add_column("whatever the data", justify="right")
     for each in shown:
-        for answer in each.answers[:_ANSWERS_MAX]:
-            error, (low, high) = answer.standard_error, answer.interval
-            half = (high - low) / 2 if answer.always is not None and math.isfinite(high - low) else Z_95 * error
-            text = f"+- {number(half)}" if error else "(depends on the data)"
-            text = answer.note or text
+        pairs = list(zip(each.answers, each.errors, strict=True))
+        for answer, error in pairs[:_ANSWERS_MAX]:
             cells = [_half(answer)] if weighted else []
-            table.add_row(escape(answer.label), escape(text), *cells)
-        if len(each.answers) > _ANSWERS_MAX:
-            table.add_row(escape(f"{each.query.name}: {len(each.answers) - _ANSWERS_MAX} more"), "")
-    settings = [each.query.settings() for each in shown]
-    assumed = ["where: half the records meet it"] if any("where" in each for each in settings) else []
-    assumed += ["by: groups of equal size"] if any("by" in each for each in settings) else []
-    if {each["kind"] for each in settings} & {
-        "covariance",
-        "correlation",
-        "linear_regression",
-        "logistic_regression",
-        "vertical_regression",
-    }:
-        assumed.append("columns independent (real ones vary less and depend on each other: expect a few times more)")
-    table.caption = "Assumed: " + "; ".join(assumed) + "." if assumed else None
+            table.add_row(escape(answer.label), escape(error_text(error)), *cells)
+        if len(pairs) > _ANSWERS_MAX:
+            table.add_row(escape(f"{each.query.name}: {len(pairs) - _ANSWERS_MAX} more"), "")
+    table.caption = escape(assumed_text(study, shown)) or None
     return table
+
+
+def error_text(error: PreviewedError) -> str:
+    """The error of an answer in words.
+
+    >>> from tpmdp.queries.preview import PreviewedError
+    >>> error_text(PreviewedError(1.0, 1.0, 1.0)), error_text(PreviewedError(1.0, 0.5, 4.0, weak_most=0.2))
+    ('+- 1.96', 'about +- 1.96 (0.980 to 7.84), depends on the data; may drown')
+    >>> error_text(PreviewedError(None, 0.5, 0.5, drowned=1.0, reason="too few records"))
+    '- (would drown: too few records)'
+    """
+    if error.is_guess and error.likely is None:
+        return "cannot be known"
+    if error.would_drown or error.likely is None or error.least is None or error.most is None:
+        reason = error.reason.removeprefix("drowned by the noise").removeprefix("drowned: ")
+        return f"- (would drown: {reason})" if reason else "- (would drown in the noise)"
+    likely, least, most = (three_digits(Z_95 * each) for each in (error.likely, error.least, error.most))
+    if error.is_known:
+        return f"+- {number(Z_95 * error.likely)}" if error.likely else "exact"
+    drown = "; may drown" if error.may_drown else ""
+    if error.weak >= 0.5:
+        return f"about +- {likely}, without an interval: {error.reason.partition(';')[0]}"
+    if error.is_fine:
+        return f"less than a bin ({three_digits(error.resolution)}){drown}"
+    if error.is_guess:
+        return f"perhaps +- {likely}: it cannot be known{drown}"
+    if error.most <= error.least:
+        return f"+- {likely}{drown}"
+    return f"about +- {likely} ({least} to {most}), depends on the data{drown}"
+
+
+def assumed_text(study: Study, shown: Sequence[ExpectedQuery]) -> str:
+    """What the errors assume, where they depend on the data."""
+    simulated = [each for each in shown if any(error.is_simulated and not error.is_known for error in each.errors)]
+    if not simulated:
+        return ""
+    settings = [each.query.settings() for each in simulated]
+    guesses, assumed = study.typical, []
+    ranges = [bounds.column for each in simulated for bounds in each.query.ranges_of("")]
+    if any(entry["kind"] == "vertical_regression" for entry in settings):
+        ranges += [column for entry in settings for columns in entry.get("held_by", {}).values() for column in columns]
+    guessed = {each.column for each in guesses.columns}
+    if guesses.settings():
+        assumed.append("what the study has in [typical]")
+    if set(ranges) - guessed:
+        assumed.append(
+            "values about the middle of their bounds, with a standard deviation of a sixth of the range, or of 0.4 for "
+            "bounds 0 and 1 (or spread evenly; or with a third of that deviation, far from the middle)"
+        )
+    several = any(len(each.query.ranges_of("")) > 1 for each in simulated) or len(set(ranges)) > 1
+    if several and guesses.correlation is None:
+        assumed.append("any two columns correlated by 0.3 (or 0, or 0.6)")
+    conditions = any("where" in entry or entry["kind"] == "logistic_regression" for entry in settings)
+    if conditions and guesses.share is None:
+        assumed.append("half the records meet a condition (or all, or a tenth)")
+    if any("by" in entry for entry in settings):
+        assumed.append("groups of equal size (or a quarter of that)")
+    text = f"Assumed: {'; '.join(assumed)}." if assumed else ""
+    errors = [error for each in simulated for error in each.errors]
+    if any("depends on the data" in error_text(error) for error in errors):
+        text += " In brackets: for other plausible data."
+        text += "" if guesses.settings() else " With guesses in [typical] of the study it can be told better."
+    if any(error.is_guess for error in errors):
+        text += " Cannot be known: a custom query without `typical` sums, or too large to simulate."
+    if any(error.may_drown for error in errors):
+        text += " May drown: more than 1 run in 40 would give no answer, or no interval."
+    if any(error.may_drown or error.would_drown or error.weak >= 0.5 for error in errors):
+        text += " Against large noise: larger budgets, narrower bounds, fewer queries, or `weight` for this query."
+    return text.strip()
 
 
 def _half(answer: Answer) -> str:
@@ -164,20 +235,39 @@ def expectation_json(study: Study, expected: Expectation) -> dict[str, Any]:
             "assumes": study.assumes or None,
             "parties": dict(zip(study.party_records, study.weights.each.tolist(), strict=True)),
         },
-        "queries": [
-            {
-                "query": each.query.name,
-                "kind": each.query.settings()["kind"],
-                "leaves": _leaves(each.query),
-                "entries": each.entries,
-                "sensitivity": list(each.sensitivity),
-                "noise_of_an_entry": each.noise,
-                "noise_if_asked_apart": each.apart,
-                "expected": [answer.plain() for answer in each.answers],
-            }
-            for each in expected.queries
-        ],
+        "queries": [expected_json(each) for each in expected.queries],
         "charges": {name: plain_number(epsilon) for name, epsilon in expected.charges.items()},
+    }
+
+
+def expected_json(each: ExpectedQuery) -> dict[str, Any]:
+    """One query as plain JSON values."""
+    return {
+        "query": each.query.name,
+        "kind": each.query.settings()["kind"],
+        "leaves": leaves_text(each.query),
+        "entries": each.entries,
+        "sensitivity": list(each.sensitivity),
+        "noise_of_an_entry": each.noise,
+        "noise_if_asked_apart": each.apart,
+        "expected": [
+            {**answer.plain(), "preview": _preview_json(error)}
+            for answer, error in zip(each.answers, each.errors, strict=True)
+        ],
+    }
+
+
+def _preview_json(error: PreviewedError) -> dict[str, Any]:
+    return {
+        "known": error.is_known,
+        "standard_error": error.likely,
+        "least": error.least,
+        "most": error.most,
+        "share_drowned": error.drowned,
+        "share_weak": error.weak,
+        "share_weak_most": error.weak_most,
+        "reason": error.reason or None,
+        "resolution": error.resolution or None,
     }
 
 

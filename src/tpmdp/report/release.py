@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Final
 
-from tpmdp.ledger import rounded_down, rounded_up
-from tpmdp.report.numbers import number, rounded
+from tpmdp.ledger import left_text, rounded_up
+from tpmdp.report.numbers import interval, number, rounded
+from tpmdp.report.panels import whole_numbers
 from tpmdp.report.tables import add_numbers, new_table
 
 if TYPE_CHECKING:
@@ -20,6 +21,14 @@ if TYPE_CHECKING:
     from tpmdp.study.release import PartyRelease
 
 _MEDIUM, _WIDE = 72, 92  # columns from which more is shown
+_HEADINGS: Final = {  # from how many columns on each is shown
+    "offered\nepsilon": _MEDIUM,
+    "charged\nepsilon": 0,
+    "at\ndelta": _WIDE,
+    "spent\nin all": _MEDIUM,
+    "left for\none more": 0,
+    "bytes\nsent": _WIDE,
+}
 
 
 def uncounted_text(contribution: Contribution) -> list[str]:
@@ -32,8 +41,15 @@ def uncounted_text(contribution: Contribution) -> list[str]:
     ]
 
 
-def answer_table(releases: Sequence[PartyRelease], width: int = 140) -> Table | None:
-    """The answers, for the receivers among these parties; None without receivers."""
+def count_queries(study: Study) -> frozenset[str]:
+    """The queries whose answers are numbers of records, and shown as whole numbers."""
+    return frozenset(query.name for query in study.queries if whole_numbers(query))
+
+
+def answer_table(
+    releases: Sequence[PartyRelease], width: int = 140, counts: Collection[str] = frozenset()
+) -> Table | None:
+    """The answers, for the receivers among these parties; None without receivers. `counts`: see `count_queries`."""
     from rich.markup import escape
 
     receivers = [release for release in releases if release.answers is not None]
@@ -49,12 +65,16 @@ def answer_table(releases: Sequence[PartyRelease], width: int = 140) -> Table | 
     marks: dict[str, int] = {}
     for answer in receivers[0].answers or ():
         error = answer.standard_error
-        interval = _interval(answer.interval, error)
+        whole = answer.query in counts
+        bars = interval(*answer.interval, error, whole=whole)
         mark = "" if not answer.note else f" [{marks.setdefault(answer.note, len(marks) + 1)}]"
-        cells = [rounded(answer.value, error), rounded(error, error) if interval != "none" else ""]
+        shows = bars != "none" and not answer.is_drowned
+        cells = ["-" if answer.is_drowned else rounded(answer.value, error, whole)]
+        cells += [rounded(error, error) if shows else ""]
         if split:
-            cells += _terms(answer) if interval != "none" else ["", ""]
-        cells += [interval, *([_interval(answer.always or answer.interval, error)] if weighted else [])]
+            cells += _terms(answer) if shows else ["", ""]
+        always = answer.always or answer.interval
+        cells += [bars, *([interval(*always, error, whole=whole)] if weighted else [])]
         table.add_row(escape(answer.label + mark), *cells)
     notes = [f"[{mark}] {note}" for note, mark in marks.items()]
     covered = "the effect of weights, and the noise" if weighted else "the noise"
@@ -62,11 +82,6 @@ def answer_table(releases: Sequence[PartyRelease], width: int = 140) -> Table | 
         "\n".join([f"Error bars cover {covered} and rounding added for privacy, not sampling.", *notes])
     )
     return table
-
-
-def _interval(limits: tuple[float, float], error: float) -> str:
-    low, high = limits
-    return f"{rounded(low, error)} to {rounded(high, error)}" if math.isfinite(high - low) else "none"
 
 
 def _terms(answer: Answer) -> list[str]:
@@ -85,30 +100,36 @@ def party_table(study: Study, releases: Sequence[PartyRelease], width: int = 140
     table = new_table("Parties")
     table.add_column("party", overflow="fold", min_width=8)
     table.add_column("got", no_wrap=True)
-    headings = ["charged\nepsilon", "left for\none more"]
-    if width >= _MEDIUM:
-        headings = ["offered\nepsilon", "charged\nepsilon", "spent\nin all", "left for\none more"]
-    if width >= _WIDE:
-        headings = ["offered\nepsilon", "charged\nepsilon", "at\ndelta", *headings[2:], "bytes\nsent"]
+    headings = [heading for heading, least in _HEADINGS.items() if width >= least]
     if not study.weights.are_equal:
         headings.insert(0, "weight")
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     for release in releases:
         index = study.index(release.party)
+        offered = study.parties[index].epsilon
         cells = {
             "weight": number(float(study.weights.each[index])),
-            "offered\nepsilon": number(study.parties[index].epsilon),
+            "offered\nepsilon": rounded_up(offered),
             "charged\nepsilon": rounded_up(release.epsilon),
             "at\ndelta": number(release.delta),
             "spent\nin all": "-" if release.spent is None else rounded_up(release.spent),
-            "left for\none more": "-" if release.left is None else rounded_down(release.left),
+            "left for\none more": "-"
+            if release.left is None
+            else left_text(release.left, study.parties[index].epsilon),
             "bytes\nsent": f"{release.bytes_sent:,}",
         }
         got = "receipt" if release.answers is None else "answer"
         table.add_row(escape(release.party), got, *(cells[heading] for heading in headings))
-    table.caption = "charged: the real cost against the worst coalition. left: for one more release, by the ledger."
+    hidden = [_one_line(heading) for heading in _HEADINGS if heading not in headings]
+    table.caption = "charged: the real cost against the worst coalition. left: for one more release, by the ledger." + (
+        f" In a wider terminal also: {', '.join(hidden)}." if hidden else ""
+    )
     return table
+
+
+def _one_line(heading: str) -> str:
+    return heading.replace("\n", " ")
 
 
 def print_releases(study: Study, releases: Sequence[PartyRelease], console: Console) -> None:
@@ -120,15 +141,19 @@ def print_releases(study: Study, releases: Sequence[PartyRelease], console: Cons
     threshold = f"threshold {study.threshold}{drop}, protecting each {study.unit}"
     console.print(escape(f"{study.label}: {len(study.parties)} parties, {study.records} records, {threshold}"))
     if all(release.again for release in releases):
-        console.print("This session was finished before: nothing new was sent or charged.")
+        what = "receipt" if all(release.answers is None for release in releases) else "answer"
+        console.print(
+            f"Session {study.session} was finished before. This is its {what} again: nothing new was sent or charged."
+        )
         room = all(release.left is None or release.left >= release.epsilon for release in releases)
         needs = "" if room else ", which needs higher limits (tpmdp ledger limit)"
-        console.print(f"A new one: --session {study.session + 1}{needs}.")
+        everybody = "" if len(releases) > 1 else " for every party"
+        console.print(f"A new session has new noise and a new charge: --session {study.session + 1}{everybody}{needs}.")
     if first.missing:
         records = sum(study.party(name).records for name in first.missing)
         names = ", ".join(first.missing)
         console.print(escape(f"Dropped out: {names}. Their {records} records are not counted."))
-    table = answer_table(releases, console.width)
+    table = answer_table(releases, console.width, count_queries(study))
     if table is not None:
         console.print(table)
         if first.assumes:

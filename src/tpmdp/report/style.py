@@ -60,8 +60,11 @@ def file_format(path: Path) -> str:
 
 
 @contextmanager
-def picture(path: Path, width: float, height: float) -> Iterator[Figure]:
-    """A figure of this size in inches to draw on; its file is written when the block succeeds."""
+def picture(path: Path, width: float, height: float, *, private: bool = False) -> Iterator[Figure]:
+    """A figure of this size in inches to draw on; its file is written when the block succeeds.
+
+    Only its owner can read a `private` one.
+    """
     kind = file_format(path)
     try:
         import matplotlib
@@ -78,7 +81,7 @@ def picture(path: Path, width: float, height: float) -> Iterator[Figure]:
         yield figure
         if not figure.axes:
             figure.text(0.5, 0.5, "no data", ha="center", va="center")
-        with replacing(path) as file:
+        with replacing(path, private) as file:
             figure.savefig(file, format=kind, dpi=150, metadata=_METADATA[kind])
 
 

@@ -84,12 +84,13 @@ def weights_table(plan: Plan, every: list[Choice], width: int = 140) -> Table:
     table = new_table("What weights would do")
     table.add_column("weights", overflow="fold", min_width=8)
     add_numbers(table, "expected\nerror (RMSE)", "of it\nnoise", "of it\nweights", "worst-case\nbias")
-    if width >= WIDE:
+    if width >= WIDE:  # otherwise `drivers_table` has it
         table.add_column("the noise is there for", overflow="fold")
     for choice in every:
         numbers = (choice.expected_error, choice.noise, choice.spread_error, choice.bias_bound)
-        name = f"{choice.kind} (this plan)" if choice.chosen else choice.kind
-        table.add_row(name, *map(number, numbers), *([escape(drivers_text(plan, choice))] if width >= WIDE else []))
+        table.add_row(
+            _name(choice), *map(number, numbers), *([escape(drivers_text(plan, choice))] if width >= WIDE else [])
+        )
     weights = plan.weights
     table.caption = (
         "Weights other than equal ones assume that they have nothing to do with the data. If not, the answer may be "
@@ -97,6 +98,20 @@ def weights_table(plan: Plan, every: list[Choice], width: int = 140) -> Table:
         f"{number(weights.width)}, standard deviation of a party's average {number(weights.spread)}."
     )
     return keep_numbers(table)
+
+
+def drivers_table(plan: Plan, every: list[Choice]) -> Table:
+    """Whom the noise is there for, where the terminal is too narrow for one table with all columns."""
+    from rich.markup import escape
+
+    table = new_table("Who drives the noise", "weights", "the noise is there for")
+    for choice in every:
+        table.add_row(_name(choice), escape(drivers_text(plan, choice)))
+    return table
+
+
+def _name(choice: Choice) -> str:
+    return f"{choice.kind} (this plan)" if choice.chosen else choice.kind
 
 
 def _records(weights: Weights) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tpmdp._util.arrays import IntArray
+from tpmdp.data.faults import Faults
+from tpmdp.data.frame import Records, as_table
 from tpmdp.data.table import Column, ColumnKind, Table, Text
 from tpmdp.errors import InputError
 from tpmdp.protocol.terms import Terms
@@ -44,7 +47,7 @@ class Contribution:
         return bool(self.terms.spec.receivers[self.index])
 
 
-def contribute(study: Study, terms: Terms, name: str, table: Table) -> Contribution:
+def contribute(study: Study, terms: Terms, name: str, table: Records) -> Contribution:
     """Check terms and data of a party, and encode the data; nothing is charged or written.
 
     The terms may come from anybody: they must be about this study, and keep this party's budget.
@@ -52,7 +55,8 @@ def contribute(study: Study, terms: Terms, name: str, table: Table) -> Contribut
     index = study.index(name)
     study.check_terms(terms)
     terms.check(index)
-    columns = checked_table(study, name, table)
+    given = as_table(table, study.columns_of(name), name) if study.parties[index].records else {}
+    columns = checked_table(study, name, given)
     encoded = study.computation.encode(
         study.parties[index],
         columns,
@@ -65,17 +69,33 @@ def contribute(study: Study, terms: Terms, name: str, table: Table) -> Contribut
     return Contribution(study, terms, name, encoded=encoded, uncounted=tuple(uncounted))
 
 
+def check_given(study: Study, name: str, data: object) -> None:
+    """Refuse data of a party that has no records in the study, and missing data of one that has."""
+    records = study.party(name).records
+    if not records and data is not None:
+        rule = f"is given, but the study says that {name} has no records"
+        value = str(data) if isinstance(data, str | Path) else "(a table)"
+        raise InputError("data", value, rule, "correct records in the study, or leave it out")
+    if records and data is None:
+        raise InputError("data", "(none)", f"is missing for a party with {records} records", "name your file")
+
+
 def checked_table(study: Study, name: str, table: Table) -> Table:
     """A party's columns as the queries' proofs need them; refuses another number of records than the study states."""
     records = study.party(name).records
     if not records:
         return {}
     columns = study.columns_of(name).items()
-    return {column: _check_column(name, column, kind, table=table, records=records) for column, kind in columns}
+    return {column: check_column(name, column, kind, table=table, records=records) for column, kind in columns}
 
 
-def _check_column(name: str, column: str, kind: ColumnKind, *, table: Table, records: int) -> Column:
-    """One finite double or text per record. Values are private, so errors do not show them."""
+def check_column(
+    name: str, column: str, kind: ColumnKind, *, table: Table, records: int | None, faults: Faults | None = None
+) -> Column:
+    """One finite double or text per record. Values are private, so errors do not show them.
+
+    With `faults`, values that are not finite are counted and become NaN. Any number of records goes without `records`.
+    """
     if column not in table:
         raise InputError(f"data of {name}", ", ".join(table), f"has no column {column}", "add it")
     if kind == "text":
@@ -87,12 +107,16 @@ def _check_column(name: str, column: str, kind: ColumnKind, *, table: Table, rec
     _check_length(name, len(values), records)
     numbers = values.astype(np.float64)
     if not np.isfinite(numbers).all():
+        if faults is not None:
+            faults.add_rows(column, "missing", np.isnan(numbers), unit="record")
+            faults.add_rows(column, "not a finite number", np.isinf(numbers), unit="record")
+            return np.where(np.isfinite(numbers), numbers, np.nan)
         first = int(np.argmin(np.isfinite(numbers)))
         raise InputError(f"column {column} of {name}", f"record {first + 1}", "is not a finite number", "correct it")
     return numbers
 
 
-def _check_text(name: str, column: str, values: Any, *, records: int) -> Text:
+def _check_text(name: str, column: str, values: Any, *, records: int | None) -> Text:
     if not isinstance(values, Text):
         entries = values.tolist() if isinstance(values, np.ndarray) else values
         if not isinstance(entries, list | tuple) or not all(isinstance(entry, str) for entry in entries):
@@ -103,7 +127,7 @@ def _check_text(name: str, column: str, values: Any, *, records: int) -> Text:
     return values
 
 
-def _check_length(name: str, length: int, records: int) -> None:
-    if length != records:
+def _check_length(name: str, length: int, records: int | None) -> None:
+    if records is not None and length != records:
         rule = f"must be the number the study states ({records}), which is public"
         raise InputError(f"records of {name}", length, rule, "correct the data or the study")

@@ -3,41 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tpmdp.ledger import promise, square_up
 from tpmdp.protocol.terms import Terms
 from tpmdp.queries.answer import Answer
-from tpmdp.queries.base import BaseQuery
+from tpmdp.queries.base import BaseQuery, Query
+from tpmdp.queries.preview import PreviewedError, preview
+from tpmdp.queries.weighted_answers import likely_error
+from tpmdp.study.expected import Expectation as Expectation
+from tpmdp.study.expected import ExpectedQuery as ExpectedQuery
 from tpmdp.study.model import Study
 
 
-@dataclass(frozen=True)
-class ExpectedQuery:
-    """One query of a study: its part of the vector and its expected error bars, for plausible data.
-
-    `apart` is how many times larger the noise would be if every query were asked in a separate study and the budgets
-    were shared equally among them; None where the study has one query only.
-    """
-
-    query: BaseQuery
-    entries: int
-    sensitivity: tuple[float, float]  # least and largest of the parties with records
-    noise: float  # standard error of an entry, in the query's own scale
-    answers: tuple[Answer, ...]
-    apart: float | None
-
-
-@dataclass(frozen=True)
-class Expectation:
-    """A whole study: its queries, and what each party would be charged."""
-
-    queries: tuple[ExpectedQuery, ...]
-    charges: dict[str, float]  # epsilon at the party's own delta
-
-
-def expect(study: Study) -> Expectation:
-    """Plan the study and compute the errors and charges to expect.
+def expect(study: Study, terms: Terms | None = None) -> Expectation:
+    """Plan the study, unless terms are given, and compute the errors and charges to expect.
 
     >>> parties = [{"name": "bank", "epsilon": 1, "records": 900}, {"name": "lab", "epsilon": 2, "records": 500}]
     >>> query = {"name": "old", "kind": "count", "column": "age", "at_least": 65}
@@ -46,27 +26,46 @@ def expect(study: Study) -> Expectation:
     >>> expected.queries[0].noise > 2, sorted(expected.charges)
     (True, ['bank', 'lab'])
     """
-    terms = _terms(study)
+    terms = trial_terms(study) if terms is None else terms
     queries = []
     for query, scale in zip(study.queries, study.computation.scales, strict=True):
         holders = [party for party in study.parties if party.records]
         sensitivities = [query.sensitivity_of(study.unit, party.name, party.records) for party in holders]
         noise = terms.standard_deviation / scale * study.weights.scale
+        answers, errors = _previewed(study, query, noise)
         expected = ExpectedQuery(
             query,
             entries=query.dimension,
             sensitivity=(min(sensitivities), max(sensitivities)),
             noise=noise,
-            answers=tuple(study.answers_of(query, query.typical(study.records), noise)),
+            answers=answers,
             apart=_apart(study, query, noise),
+            errors=errors,
         )
         queries.append(expected)
     charges = {party.name: _charge(terms, index) for index, party in enumerate(study.parties)}
     return Expectation(tuple(queries), charges)
 
 
-def _terms(study: Study) -> Terms:
-    """The terms, under keys that nobody has."""
+def _previewed(study: Study, query: BaseQuery, noise: float) -> tuple[tuple[Answer, ...], tuple[PreviewedError, ...]]:
+    """The answers to likely data, with the error that runs would have."""
+    likely = study.typical.scenarios()[0]
+    answers = study.answers_of(query, query.guess(study.records, likely), noise)
+    error = None
+    if isinstance(query, Query) and not study.weights.are_equal:
+        error = likely_error(query, noise, study.weights, share=study.spread)
+    bars = [answer.standard_error for answer in answers]
+    errors = preview(query, study.records, noise, guesses=study.typical, bars=bars, error=error)
+    shown = []
+    for answer, each in zip(answers, errors, strict=True):
+        if each.likely is not None and not answer.is_drowned and each.likely != answer.standard_error:
+            answer = replace(answer, standard_error=each.likely, limits=None)
+        shown.append(answer)
+    return tuple(shown), tuple(errors)
+
+
+def trial_terms(study: Study) -> Terms:
+    """The terms of a study as they would be, under keys that nobody has."""
     keys = {party.name: hashlib.sha256(party.name.encode()).digest() for party in study.parties}
     return study.with_keys(keys).terms()
 
@@ -82,4 +81,4 @@ def _apart(study: Study, query: BaseQuery, noise: float) -> float | None:
         return None
     parties = tuple(replace(party, epsilon=party.epsilon / count, delta=party.delta / count) for party in study.parties)
     alone = replace(study, queries=(query,), parties=parties)
-    return _terms(alone).standard_deviation * alone.weights.scale / noise
+    return trial_terms(alone).standard_deviation * alone.weights.scale / noise

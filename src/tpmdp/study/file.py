@@ -6,7 +6,6 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from datetime import datetime
 from typing import Any, Final
 
@@ -15,6 +14,7 @@ from tpmdp.errors import InputError
 from tpmdp.protocol.terms import GUARANTEES
 from tpmdp.queries.catalogue import Kinds, make_query
 from tpmdp.queries.condition import parse_condition
+from tpmdp.queries.guesses import Guesses
 from tpmdp.queries.ranges import Range
 from tpmdp.spec import Party
 from tpmdp.study.identity import check_name, parse_public, public_key_text
@@ -30,8 +30,9 @@ _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _TOP: Final = ("name", "threshold", "receivers", "parties", "queries")
 _TOP_OPTIONAL: Final = (
     *("session", "unit", "guarantee", "deadline", "epsilon", "delta", "where"),
-    *("weighting", "spread", "tolerate", "patience"),
+    *("weighting", "spread", "tolerate", "patience", "typical"),
 )
+STUDY_KEYS: Final = (*_TOP, *_TOP_OPTIONAL)
 WEIGHTINGS: Final = ("equal", "balanced", "own")
 SPREAD_MIN: Final = 1e-6
 
@@ -48,9 +49,11 @@ def parse_fields(document: Mapping[str, Any], kinds: Kinds) -> dict[str, Any]:
     """
     read.check_keys("study", document, _TOP, optional=_TOP_OPTIONAL)
     entries = read.tables("parties", document["parties"])
-    parties = tuple(_party(place, entry, document) for place, entry in enumerate(entries, 1))
+    parties = tuple(parse_party(place, entry, document) for place, entry in enumerate(entries, 1))
     names = [party.name for party in parties]
-    _check_names(names)
+    check_party_names(names)
+    if len(names) < 2:
+        raise InputError("parties", len(names), "must be at least 2", "add parties")
     return {
         "name": read.title("name", document["name"]),
         "session": read.whole("session", document.get("session", 1), 1, high=SESSION_MAX),
@@ -65,6 +68,7 @@ def parse_fields(document: Mapping[str, Any], kinds: Kinds) -> dict[str, Any]:
         "spread": _spread(document.get("spread", 1.0)),
         "tolerate": _tolerate(document, len(parties)),
         "patience": _patience(document),
+        "typical": Guesses.parse(document.get("typical", {})),
     }
 
 
@@ -116,7 +120,15 @@ def _spread(value: Any) -> float:
     return share
 
 
-def _check_names(names: Sequence[str]) -> None:
+def check_party_names(names: Sequence[str]) -> None:
+    """Refuse two parties of one name, and names that differ in case only.
+
+    >>> check_party_names(["bank", "Bank"])
+    Traceback (most recent call last):
+        ...
+    tpmdp.errors.InputError: parties = Bank differs from bank in upper and lower case only: give every party its own
+    name
+    """
     folded: dict[str, str] = {}
     for name in names:
         other = folded.get(name.casefold())
@@ -124,8 +136,6 @@ def _check_names(names: Sequence[str]) -> None:
             rule = "is listed twice" if other == name else f"differs from {other} in upper and lower case only"
             raise InputError("parties", name, rule, "give every party its own name")
         folded[name.casefold()] = name
-    if len(names) < 2:
-        raise InputError("parties", len(names), "must be at least 2", "add parties")
 
 
 def _threshold(value: Any, parties: int) -> int:
@@ -142,14 +152,29 @@ def _queries(document: Mapping[str, Any], kinds: Kinds) -> tuple[Any, ...]:
             raise InputError("where", read.written(document["where"]), "must be text", 'write where = "age >= 18"')
         everywhere = parse_condition("where", document["where"])
     queries = tuple(make_query(entry, kinds, everywhere) for entry in read.tables("queries", document["queries"]))
-    titles = [query.name for query in queries]
-    twice = [name for name in titles if titles.count(name) > 1]
-    if twice:
-        raise InputError("name of a query", twice[0], "is given twice: they must have different names", "rename one")
+    check_query_names([query.name for query in queries])
     return queries
 
 
-def _party(place: int, entry: dict[str, Any], document: Mapping[str, Any]) -> Party:
+def check_query_names(names: Sequence[str]) -> None:
+    """Refuse two queries of one name.
+
+    >>> check_query_names(["stay", "stay"])
+    Traceback (most recent call last):
+        ...
+    tpmdp.errors.InputError: name of a query = stay is given twice: they must have different names: rename one
+    """
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise InputError("name of a query", twice[0], "is given twice: they must have different names", "rename one")
+
+
+def parse_party(place: int, entry: Mapping[str, Any], document: Mapping[str, Any]) -> Party:
+    """A party from its table; budgets that it lacks are those at the top of the document.
+
+    >>> parse_party(1, {"name": "bank", "epsilon": 1, "records": 9}, {"delta": 1e-6}).delta
+    1e-06
+    """
     optional = ("epsilon", "delta", "public_key", "address", "weight")
     read.check_keys(f"party {place}", entry, ("name", "records"), optional=optional)
     name = check_name("name of a party", entry["name"])
@@ -220,7 +245,7 @@ def parse_deadline(text: str) -> float | datetime:
 # Writing --------------------------------------------------------------------------------------------------------------
 
 
-def to_toml(top: Mapping[str, Any], parties: Sequence[Party], queries: Sequence[Mapping[str, Any]]) -> str:
+def to_toml(top: Mapping[str, Any], parties: Sequence[Mapping[str, Any]], queries: Sequence[Mapping[str, Any]]) -> str:
     """The text of a study file.
 
     >>> print(to_toml({"name": "demo"}, [], [{"name": "old", "by": {"sex": (0.0, 1.0)}}]))
@@ -233,9 +258,8 @@ def to_toml(top: Mapping[str, Any], parties: Sequence[Party], queries: Sequence[
     """
     lines = [f"{key} = {_toml(value)}" for key, value in top.items()]
     for party in parties:
-        keys = {field.name: getattr(party, field.name) for field in fields(party)}
         lines += ["", "[[parties]]"]
-        lines += [f"{key} = {_toml(value)}" for key, value in keys.items() if value is not None]
+        lines += [f"{key} = {_toml(value)}" for key, value in party.items() if value is not None]
     for query in queries:
         lines += ["", "[[queries]]", *(f"{key} = {_toml(value)}" for key, value in query.items())]
     return "\n".join(lines) + "\n"

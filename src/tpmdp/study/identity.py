@@ -7,14 +7,14 @@ import binascii
 import os
 import re
 import stat
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Final
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tpmdp._util.files import check_output, readable
+from tpmdp._util.files import StrPath, as_path, check_exists, check_output, readable
 from tpmdp.errors import FileError, InputError
 from tpmdp.spec import RESERVED_NAMES
 
@@ -22,6 +22,16 @@ NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", re.ASCII)  # safe a
 _PREFIX: Final = "ed25519:"
 _SIZE_MAX: Final = 10_000
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+
+
+class MissingKeysError(InputError):
+    """Parties of a study have no public key yet."""
+
+    def __init__(self, lacking: Sequence[str]) -> None:
+        remedy = (
+            "each makes one with tpmdp keygen, the author adds it with tpmdp accept; use the file that has them all"
+        )
+        super().__init__(f"public_key of {', '.join(lacking)}", "(none)", "is missing", remedy)
 
 
 def check_name(field: str, name: object) -> str:
@@ -78,8 +88,9 @@ def parse_public(field: str, text: object) -> bytes:
     return raw
 
 
-def write_key(path: Path, identity: Ed25519PrivateKey) -> None:
+def write_key(path: StrPath, identity: Ed25519PrivateKey) -> None:
     """Write a new key file that only its owner can read; an existing file is never replaced."""
+    path = as_path(path)
     check_output(path)
     pem = identity.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
@@ -100,24 +111,26 @@ def write_key(path: Path, identity: Ed25519PrivateKey) -> None:
         raise FileError(path, f"cannot be written ({error.strerror or error})", "check the disk") from None
 
 
-def read_key(path: Path) -> Ed25519PrivateKey:
+def read_key(path: StrPath) -> Ed25519PrivateKey:
     """Read a key file; a file that others can read is refused.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     key = Ed25519PrivateKey.generate()
-    ...     write_key(Path(folder) / "bank.key", key)
-    ...     public_text(read_key(Path(folder) / "bank.key")) == public_text(key)
+    ...     write_key(f"{folder}/bank.key", key)
+    ...     public_text(read_key(f"{folder}/bank.key")) == public_text(key)
     True
     """
-    with readable(path, _SIZE_MAX):
-        if os.name == "posix" and path.stat().st_mode & _OTHERS:
-            raise FileError(path, "can be read by others", f"run chmod 600 {path}")
-        data = path.read_bytes()
+    file = as_path(path)
+    check_exists(file)
+    with readable(file, _SIZE_MAX):
+        data, is_open = file.read_bytes(), os.name == "posix" and bool(file.stat().st_mode & _OTHERS)
     try:
         key = serialization.load_pem_private_key(data, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise FileError(path, "is not a key file", "make one with tpmdp keygen NAME") from None
+        raise FileError(file, "is not a key file", "make one with tpmdp keygen NAME") from None
+    if is_open:
+        raise FileError(file, "can be read by others", f"run chmod 600 {file}")
     if not isinstance(key, Ed25519PrivateKey):
-        raise FileError(path, "holds a key of another kind", "make one with tpmdp keygen NAME")
+        raise FileError(file, "holds a key of another kind", "make one with tpmdp keygen NAME")
     return key

@@ -14,11 +14,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tpmdp._util.arrays import IntArray
 from tpmdp._util.clock import now_s
-from tpmdp.data.table import Table
+from tpmdp._util.files import StrPath, as_path
+from tpmdp.data.frame import Records
 from tpmdp.engines.mpyc.job import MpycJob, guarantee_of
 from tpmdp.engines.mpyc.session import Notes, Numbers
 from tpmdp.engines.mpyc.worker_process import run_in_process
-from tpmdp.engines.relay.drive import Watch, drive
+from tpmdp.engines.relay.drive import drive
 from tpmdp.engines.relay.mailbox import Mailbox, RelayChangedError, RelayError
 from tpmdp.engines.relay.wire import frames
 from tpmdp.errors import DeadlineError, InputError, shown
@@ -34,22 +35,27 @@ from tpmdp.queries.computation import SharedFunction
 from tpmdp.queries.share_query import ShareQuery
 from tpmdp.spec import Party
 from tpmdp.study.contribution import Contribution, contribute
+from tpmdp.study.events import EventTracker, SessionEvent
 from tpmdp.study.file import parse_address
 from tpmdp.study.model import Study
 from tpmdp.study.release import PartyRelease
-from tpmdp.study.session import RELEASE, SessionAccount, party_release
+from tpmdp.study.session import RELEASE, SessionAccount, check_room, party_release
 
 _RESEND_S: Final = 30.0
 _OPENING: Final = "opening"  # stored in the ledger before any share of a result leaves
 
 
-def check_in(study: Study, name: str, identity: Ed25519PrivateKey, *, terms: Terms | None = None) -> Terms:
-    """The terms that the party would sign, if it may and has a fitting key; nothing is read, charged or sent."""
+def check_in(study: Study, name: str, identity: Ed25519PrivateKey | None, *, terms: Terms | None = None) -> Terms:
+    """The terms that the party would sign, if it may and has a fitting key; nothing is read, charged or sent.
+
+    Without an identity the key is not checked.
+    """
     study.check_custom()
     offered = study.terms() if terms is None else terms
     study.check_terms(offered)
     offered.check(study.index(name))
-    check_identity(offered, study.index(name), identity)
+    if identity is not None:
+        check_identity(offered, study.index(name), identity)
     return offered
 
 
@@ -57,25 +63,23 @@ def join(
     study: Study,
     name: str,
     identity: Ed25519PrivateKey,
-    table: Table | Callable[[], Table],
+    table: Records | Callable[[], Records],
     ledger: Ledger,
     relay: str | None,
     *,
-    certificate_authority: Path | None = None,
-    watch: Watch = lambda *_: None,
-    on_trouble: Callable[[str], None] = lambda _: None,
+    certificate_authority: StrPath | None = None,
     terms: Terms | None = None,
     listen: str | None = None,
-    on_step: Callable[[str], None] = lambda _: None,
-    on_difference: Callable[[str], None] = lambda _: None,
+    on_event: Callable[[SessionEvent], None] = lambda _: None,
 ) -> PartyRelease:
     """Take part in a study as one party; resumes a session that was begun.
 
     Sums go through a relay. A non-additive query needs none: parties then connect to the addresses that the study
-    gives. `listen` is the address to wait at if that is not the party's own address, as behind a router; `on_step` is
-    called with each step, and `on_difference` with what a party with another study has different. `table` may be a
-    function that reads the data: it is not called for a session that the party has agreed to before, since that goes on
-    with the data it had then.
+    gives. `listen` is the address to wait at if that is not the party's own address, as behind a router. `on_event` is
+    called with everything that happens: who has joined, what is waited for, what a party with another study has
+    different. `table` is columns by name, a pandas, Polars or Arrow table, a path, or a function that gives one of
+    these: it is not called for a session that the party has agreed to before, since that goes on with the data it had
+    then.
 
     Raises DeadlineError, which names the missing parties, when the study's deadline passes.
     """
@@ -89,12 +93,9 @@ def join(
         identity,
         ledger,
         relay=relay,
-        certificate_authority=certificate_authority,
-        watch=watch,
-        on_trouble=on_trouble,
+        certificate_authority=None if certificate_authority is None else as_path(certificate_authority),
         listen=listen,
-        on_step=on_step,
-        on_difference=on_difference,
+        on_event=on_event,
     )
 
 
@@ -105,43 +106,27 @@ def take_part(
     *,
     relay: str | None,
     certificate_authority: Path | None = None,
-    watch: Watch = lambda *_: None,
-    on_trouble: Callable[[str], None] = lambda _: None,
     listen: str | None = None,
-    on_step: Callable[[str], None] = lambda _: None,
-    on_difference: Callable[[str], None] = lambda _: None,
+    on_event: Callable[[SessionEvent], None] = lambda _: None,
 ) -> PartyRelease:
     """`join` with a contribution that has been checked."""
     ledger.bind(identity.public_key().public_bytes_raw())
     study = contribution.study
     deadline = now_s() + study.seconds_left()
     computation = study.computation
+    tracker = EventTracker(contribution.terms, contribution.index, deadline, on_event=on_event)
     joined: _Joined
     if isinstance(computation, SharedFunction):
-        joined = _SharesJoined(
-            contribution,
-            identity,
-            ledger,
-            on_difference=on_difference,
-            query=computation.query,
-            listen=listen,
-            on_step=on_step,
-        )
+        joined = _SharesJoined(contribution, identity, ledger, tracker=tracker, query=computation.query, listen=listen)
     elif relay is None:
         raise InputError("relay", "(none)", "is missing for a study of sums", "give the address of the relay")
     else:
         address = _Relay(relay, certificate_authority)
-        joined = _RelayJoined(
-            contribution,
-            identity,
-            ledger,
-            on_difference=on_difference,
-            relay=address,
-            watch=watch,
-            on_trouble=on_trouble,
-        )
+        joined = _RelayJoined(contribution, identity, ledger, tracker=tracker, relay=address)
     if joined.is_settled:
         return joined.repeat()
+    if ledger.status(joined.account.key) == "unknown":  # before the relay is asked
+        check_room(study, contribution.terms, contribution.index, ledger=ledger)
     if deadline <= now_s():
         raise DeadlineError("the deadline of the study has passed: join with a later one")
     try:
@@ -159,7 +144,7 @@ class _Joined:
     contribution: Contribution
     identity: Ed25519PrivateKey
     ledger: Ledger
-    on_difference: Callable[[str], None]
+    tracker: EventTracker
 
     @property
     def study(self) -> Study:
@@ -206,8 +191,6 @@ class _RelayJoined(_Joined):
     """Sums: masked vectors through a relay."""
 
     relay: _Relay
-    watch: Watch
-    on_trouble: Callable[[str], None]
 
     def _mailbox(self, deadline: float, on_trouble: Callable[[str], None] = lambda _: None) -> Mailbox:
         return Mailbox(
@@ -220,25 +203,19 @@ class _RelayJoined(_Joined):
             on_trouble=on_trouble,
         )
 
+    def _on_trouble(self, problem: str) -> None:
+        self.tracker.trouble(f"cannot use {self.relay.url} now ({problem})")
+
     def compute(self, deadline: float) -> PartyRelease:
         terms, account = self.terms, self.account
         secrets = LedgerSecrets(self.ledger, account.key)
         notes = LedgerNotes(self.ledger, account.key, self.identity)
-        with self._mailbox(deadline, self.on_trouble) as mailbox:
+        with self._mailbox(deadline, self._on_trouble) as mailbox:
             mailbox.connect()  # a relay that cannot be used leaves no trace
             account.hold(self.contribution)
             account.agree()
             contribution = account.stored_contribution() or self.contribution
             vector = partial(account.charge, contribution)
-
-            differences: set[str] = set()
-
-            def watch(party: PartySession, sent: int) -> None:
-                for text in party.difference_texts():
-                    if text not in differences:
-                        differences.add(text)
-                        self.on_difference(text)
-                self.watch(party, sent)
 
             def make() -> PartySession:
                 attempt = secrets.last_attempt()
@@ -255,7 +232,9 @@ class _RelayJoined(_Joined):
 
             try:
                 failed, patience = secrets.failed_attempt(), self.study.patience
-                party, left = drive(make, mailbox, deadline, failed=failed, watch=watch, patience_s=patience)
+                party, left = drive(
+                    make, mailbox, deadline, failed=failed, watch=self.tracker.watch, patience_s=patience
+                )
             except DeadlineError as error:
                 secrets.note_failure(getattr(error, "attempt", secrets.last_attempt()))
                 raise
@@ -291,13 +270,12 @@ class _SharesJoined(_Joined):
 
     query: ShareQuery
     listen: str | None
-    on_step: Callable[[str], None]
 
     def compute(self, deadline: float) -> PartyRelease:
         terms, account = self.terms, self.account
         if _OPENING in account.stored():
             return self._opened_before()
-        addresses = [_address_of(party) for party in self.study.parties]
+        addresses = addresses_of(self.study)
         bind = None if self.listen is None else parse_address("listen", self.listen)
         job = self._job()
         releases: list[PartyRelease] = []
@@ -311,21 +289,22 @@ class _SharesJoined(_Joined):
         def connected(theirs: Notes) -> Numbers:
             for peer, body in theirs.items():
                 take_notes(notes, self.index, roster[peer], body=body)
-            self.on_step("compute")
+            self.tracker.step("compute")
             noise = from_words(account.charge(contribution), terms.grid.word)
             return Numbers(contribution.encoded, noise, note=notes.own())
 
         def opening(theirs: Notes) -> None:
             for peer, note in theirs.items():
                 notes.keep(roster[peer], note)
-            self.on_step("open the result")
+            self.tracker.step("open")
             self._note_opening()
 
         def on_result(result: IntArray | None, sent: int) -> None:
             release = party_release(contribution, result, sent=sent, guarantee=guarantee_of(job))
             releases.append(account.settle(release))
+            self.tracker.step("done", sent)
 
-        self.on_step("connect")
+        self.tracker.connected(others)
         run_in_process(
             job,
             self.index,
@@ -337,7 +316,8 @@ class _SharesJoined(_Joined):
             on_result=on_result,
             bind=bind,
             parts=encode_parts(self.study.parts()),
-            on_difference=self.on_difference,
+            on_difference=self.tracker.difference,
+            on_missing=self.tracker.connected,
             notes={peer: notes_for(notes, roster, [peer]) for peer in others},
         )
         return releases[0]
@@ -366,6 +346,11 @@ class _SharesJoined(_Joined):
         release = self.account.settle(release)
         note = "cut off before a receiver confirmed the result; this party has nothing more to do"
         return replace(release, note=note)
+
+
+def addresses_of(study: Study) -> list[tuple[str, int]]:
+    """Where the parties of a non-additive query wait for each other; refuses a study that does not say."""
+    return [_address_of(party) for party in study.parties]
 
 
 def _address_of(party: Party) -> tuple[str, int]:

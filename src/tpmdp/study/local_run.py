@@ -1,7 +1,7 @@
 """A whole study on one machine: a relay and every party in their own processes, over loopback.
 
-Every process is the real command (`tpmdp relay`, `tpmdp join`). This module starts them, shows their progress and
-collects what they report.
+Every process is the real command (`tpmdp relay`, `tpmdp join`). This module starts them and collects
+what they report.
 """
 
 from __future__ import annotations
@@ -11,23 +11,24 @@ import queue
 import shlex
 import socket
 import stat
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tpmdp._util.files import replacing
+from tpmdp._util.party_files import party_file
 from tpmdp._util.process import ChildProcess, Report, end_all
 from tpmdp.data.source import find_source, read_table
 from tpmdp.engines.relay.engine import relay_process
 from tpmdp.errors import DeadlineError, FileError, InputError, TpmdpError, shown
 from tpmdp.study.contribution import contribute
+from tpmdp.study.events import SessionEvent
 from tpmdp.study.identity import read_key, write_key
 from tpmdp.study.model import Study
 from tpmdp.study.release import PartyRelease
@@ -48,22 +49,20 @@ class _PartyProcess:
 
     name: str
     child: ChildProcess
-    step: str = "starting"
-    sent: int = 0
-    waiting_for: list[str] = field(default_factory=list)
+    event: SessionEvent | None = None
     outcome: PartyRelease | None = None
     error: Report | None = None
     code: int | None = None
 
     def note(self, report: Report | None) -> None:
         """Take in a report of `tpmdp join --json`; None is the end of the process."""
+        self.event = None
         if report is None:
             self.code = self.child.wait(0)
         elif "outcome" in report:
             self.outcome = PartyRelease.of_plain(report["outcome"])
-            self.step, self.sent, self.waiting_for = "done", self.outcome.bytes_sent, []
-        elif "step" in report:
-            self.step, self.sent, self.waiting_for = report["step"], report["sent"], report["waiting_for"]
+        elif "event" in report:
+            self.event = SessionEvent.of_plain(report)
         elif "error" in report:
             self.error = report
 
@@ -89,11 +88,13 @@ def run_study(
     state: Path,
     queries: Path | None = None,
     notice: Callable[[str], None] = lambda _: None,
+    on_event: Callable[[SessionEvent], None] = lambda _: None,
 ) -> list[PartyRelease]:
     """Run the study with data from `data_folder`/NAME.csv and keys and ledgers in `state`; in the study's order.
 
     `queries` is the file of custom queries, if the study has any. `notice` is called with what people should know: new
-    ledgers, which bring a new budget, and queries for which none of a party's records counts.
+    ledgers, which bring a new budget, and queries for which none of a party's records counts. `on_event` is called with
+    what the parties see happen.
     """
     files = {member.name: find_source(data_folder, member.name) for member in study.parties if member.records}
     _make_folder(state)
@@ -116,7 +117,7 @@ def run_study(
             command = ["-m", "tpmdp", *command, "--end-with-stdin"]
             children.append(ChildProcess(*command, reads_stderr=True, warm=_JOIN_IMPORTS))
             parties.append(_PartyProcess(member.name, children[-1]))
-        _follow(parties, limit, study)
+        _follow(parties, limit, study, on_event=on_event)
     return [party.outcome for party in parties if party.outcome is not None]
 
 
@@ -130,12 +131,12 @@ def _check_all(study: Study, files: dict[str, Path], state: Path, notice: Callab
         for query in contribute(study, terms, member.name, table=table).uncounted:
             text = "check the spelling of categories and conditions"
             notice(f"none of the records of {member.name} counts for {query}: {text}")
-        path = state / f"{member.name}.ledger"
+        path = party_file(state, member.name, ".ledger")
         if path.exists():
-            identity = read_key(state / f"{member.name}.key")
+            identity = read_key(party_file(state, member.name, ".key"))
             with open_or_create_ledger(path, study, member.name, identity=identity) as ledger:
                 check_room(study, terms, index, ledger=ledger)
-    new = [member.name for member in study.parties if not (state / f"{member.name}.ledger").exists()]
+    new = [member.name for member in study.parties if not party_file(state, member.name, ".ledger").exists()]
     if new:
         notice(f"{state} has no ledger of {shown(', '.join(new), 300)}: new ones are made, with a new budget each")
 
@@ -174,7 +175,7 @@ def _with_keys(study: Study, state: Path) -> Study:
     """The study with the keys in the state folder; missing keys are created."""
     keys = {}
     for member in study.parties:
-        path = state / f"{member.name}.key"
+        path = party_file(state, member.name, ".key")
         if not path.exists():
             if member.public_key is not None:
                 remedy = f"put its key file at {path}, or leave public_key out to have one created"
@@ -189,16 +190,18 @@ def _with_keys(study: Study, state: Path) -> Study:
 
 
 def _join_command(study_file: Path, name: str, state: Path, data: Path | None, url: str) -> list[str]:
-    command = ["join", str(study_file), "--as", name, "--key", str(state / f"{name}.key"), "--json"]
+    command = ["join", str(study_file), "--as", name, "--key", str(party_file(state, name, ".key")), "--json"]
     command += ["--relay", url] if url else []
-    command += ["--ledger", str(state / f"{name}.ledger")]
+    command += ["--ledger", str(party_file(state, name, ".ledger"))]
     return command + (["--data", str(data)] if data is not None else [])
 
 
 # Following ------------------------------------------------------------------------------------------------------------
 
 
-def _follow(parties: list[_PartyProcess], limit: float, study: Study) -> None:
+def _follow(
+    parties: list[_PartyProcess], limit: float, study: Study, *, on_event: Callable[[SessionEvent], None]
+) -> None:
     """Take in reports until all parties are done. The first failure ends the run, unless that party may drop out."""
     reports: queue.SimpleQueue[tuple[_PartyProcess, Report | None]] = queue.SimpleQueue()
 
@@ -208,17 +211,17 @@ def _follow(parties: list[_PartyProcess], limit: float, study: Study) -> None:
     for party in parties:
         party.child.follow(partial(put, party))
     running = len(parties)
-    with _table(parties) as refresh:
-        while running and not _answered(parties):
-            try:
-                party, report = reports.get(timeout=max(0.0, limit - time.monotonic()))
-            except queue.Empty:
-                slow = ", ".join(party.name for party in parties if party.outcome is None)
-                raise DeadlineError(f"the deadline passed with no outcome from {slow}: run again to resume") from None
-            party.note(report)
-            running -= report is None
-            refresh()
-            _check(parties, study)
+    while running and not _answered(parties):
+        try:
+            party, report = reports.get(timeout=max(0.0, limit - time.monotonic()))
+        except queue.Empty:
+            slow = ", ".join(party.name for party in parties if party.outcome is None)
+            raise DeadlineError(f"the deadline passed with no outcome from {slow}: run again to resume") from None
+        party.note(report)
+        running -= report is None
+        if party.event is not None:
+            on_event(party.event)
+        _check(parties, study)
     if not _answered(parties):
         raise next(party for party in parties if party.outcome is None).failure()
 
@@ -238,26 +241,3 @@ def _check(parties: list[_PartyProcess], study: Study) -> None:
     for party in failed:
         if party not in dropped:
             raise party.failure()
-
-
-@contextmanager
-def _table(parties: list[_PartyProcess]) -> Iterator[Any]:
-    """A live table on a terminal; nothing in a pipe."""
-    if not sys.stderr.isatty():
-        yield lambda: None
-        return
-    from rich.console import Console
-    from rich.live import Live
-    from rich.table import Table
-
-    def draw() -> Table:
-        table = Table(title="Parties at work", title_justify="left")
-        for heading in ("party", "step", "waiting for", "bytes sent"):
-            table.add_column(heading, overflow="fold", justify="right" if "bytes" in heading else "left")
-        for party in parties:
-            waiting = ", ".join(party.waiting_for[:3]) + (" ..." if len(party.waiting_for) > 3 else "")
-            table.add_row(party.name, party.step, waiting, f"{party.sent:,}" if party.sent else "")
-        return table
-
-    with Live(draw(), console=Console(stderr=True), transient=True, auto_refresh=False) as live:
-        yield lambda: live.update(draw(), refresh=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from pathlib import Path
+from importlib import import_module
 from typing import Any, Final
 
 import numpy as np
@@ -15,10 +16,14 @@ import numpy as np
 from tpmdp._util import fields as read
 from tpmdp._util.arrays import FloatArray
 from tpmdp._util.canonical import canonical_json
+from tpmdp._util.files import StrPath, as_path, replacing
+from tpmdp._util.numbers import plural
 from tpmdp._version import __version__
+from tpmdp.data.frame import Records
 from tpmdp.data.source import find_source, read_table
 from tpmdp.data.table import ColumnKind, Table
-from tpmdp.errors import InputError, shown
+from tpmdp.errors import InputError, NoNoiseWarning, shown
+from tpmdp.ledger import Ledger
 from tpmdp.planning.grid_plan import GridPlan, plan_on_grid
 from tpmdp.planning.plan import needs
 from tpmdp.planning.weights import Kind as WeightKind
@@ -29,15 +34,21 @@ from tpmdp.queries.base import BaseQuery, Unit
 from tpmdp.queries.catalogue import KINDS, Kinds
 from tpmdp.queries.computation import Computation, computation_of
 from tpmdp.queries.condition import add_column
+from tpmdp.queries.guesses import NO_GUESSES, Guesses
 from tpmdp.spec import Party, Spec
+from tpmdp.study.builder import StudyBuilder, begin_study
+from tpmdp.study.display import study_html
 from tpmdp.study.file import SESSION_MAX, exact_settings, parse_fields, to_toml
+from tpmdp.study.identity import MissingKeysError
+from tpmdp.study.party_check import PartyCheck
+from tpmdp.study.sweep import Sweep, SweepPoint, settings_of
 
 _SIZE_MAX: Final = 16 << 20
 
 
 @dataclass(frozen=True)
 class Study:
-    """A validated study. Equal studies give equal terms; the deadline is not part of them, so it can be extended."""
+    """A validated study. Equal studies give equal terms, whatever their deadlines and guesses: these may be changed."""
 
     name: str
     session: int
@@ -52,12 +63,27 @@ class Study:
     spread: float = 1.0  # how much parties' averages vary, as a share of the most they could; for weights only
     tolerate: int = 0  # how many parties may drop out
     patience: float = 60.0  # seconds that the lead receiver waits for parties before it goes on without them
+    typical: Guesses = NO_GUESSES  # public guesses about the data, for previews only
+
+    def __repr__(self) -> str:
+        return f"Study({self.label}: {self._summary}; {plural(len(self.queries), 'query', 'queries')})"
+
+    def _repr_html_(self) -> str:
+        summary = f"{self._summary}; protects each {self.unit}."
+        return study_html(self.label, summary, self.parties, receivers=self.receivers, queries=self.queries)
+
+    @property
+    def _summary(self) -> str:
+        sizes = f"{plural(len(self.parties), 'party', 'parties')}, {plural(self.records, 'record')}"
+        drop = f", {self.tolerate} may drop out" if self.tolerate else ""
+        return f"{sizes}, threshold {self.threshold}{drop}, {plural(len(self.receivers), 'receiver')}"
 
     @classmethod
-    def read(cls, path: Path, kinds: Kinds = KINDS) -> Study:
+    def read(cls, path: StrPath, kinds: Kinds = KINDS) -> Study:
         """Read a study.toml file; see docs/how-to/running.md. `kinds` may include custom queries."""
-        document = read.read_toml(path, _SIZE_MAX)
-        with read.in_file(path):
+        file = as_path(path)
+        document = read.read_toml(file, _SIZE_MAX)
+        with read.in_file(file):
             return cls.parse(document, kinds)
 
     @classmethod
@@ -72,10 +98,51 @@ class Study:
         array([1., 1.])
         """
         study = cls(**parse_fields(document, kinds))
-        study.check()
+        study.check_settings()
         return study
 
-    def check(self) -> None:
+    @classmethod
+    def new(
+        cls,
+        name: str,
+        *,
+        threshold: int | None = None,
+        receivers: Sequence[str] | str | None = None,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        where: str | None = None,
+        session: int | None = None,
+        unit: Unit | None = None,
+        guarantee: Guarantee | None = None,
+        deadline: str | timedelta | datetime | None = None,
+        weighting: WeightKind | None = None,
+        spread: float | None = None,
+        tolerate: int | None = None,
+        patience: str | timedelta | None = None,
+        kinds: Kinds = KINDS,
+        **further: Any,
+    ) -> StudyBuilder[Study]:
+        """Begin a study in code: add parties and queries to the builder, then call `build`.
+
+        The arguments are the keys at the top of a study file; `epsilon` and `delta` are for parties without their own.
+
+        >>> builder = Study.new("flu", threshold=1, receivers="all", delta=1e-6).count("age", at_least=65)
+        >>> study = builder.party("north", epsilon=1, records=100).party("south", epsilon=2, records=80).build()
+        >>> study.records
+        180
+        """
+        given: dict[str, Any] = {
+            "name": name,
+            "threshold": threshold,
+            "receivers": receivers,
+            "epsilon": epsilon,
+            "delta": delta,
+        }
+        given |= {"where": where, "session": session, "unit": unit, "guarantee": guarantee, "deadline": deadline}
+        given |= {"weighting": weighting, "spread": spread, "tolerate": tolerate, "patience": patience}
+        return begin_study(cls.parse, kinds, given | further)
+
+    def check_settings(self) -> None:
         """Refuse combinations of keys that do not fit each other."""
         if not self.records:
             raise InputError("records", 0, "must not be 0 for all parties", "say how many records each party has")
@@ -121,6 +188,10 @@ class Study:
         """The same study with these public keys."""
         return replace(self, parties=tuple(replace(party, public_key=keys[party.name]) for party in self.parties))
 
+    def without_keys(self) -> Study:
+        """The same study before the parties had keys, for a trial."""
+        return replace(self, parties=tuple(replace(party, public_key=None) for party in self.parties))
+
     def with_session(self, session: int) -> Study:
         """The same study as another session, which is charged anew.
 
@@ -151,8 +222,24 @@ class Study:
             **({} if self.weighting == "equal" else {"weighting": self.weighting}),
             **({} if self.spread == 1.0 else {"spread": self.spread}),
             **({"tolerate": self.tolerate, "patience": f"{math.ceil(self.patience)}s"} if self.tolerate else {}),
+            **({"typical": self.typical.settings()} if self.typical.settings() else {}),
         }
-        return to_toml(top, self.parties, [query.settings() for query in self.queries])
+        parties = [{field.name: getattr(party, field.name) for field in fields(party)} for party in self.parties]
+        return to_toml(top, parties, [query.settings() for query in self.queries])
+
+    def write(self, path: StrPath) -> None:
+        """Write the study as a file, completely or not at all; a file that is there is replaced.
+
+        >>> import tempfile
+        >>> study = (Study.new("flu", threshold=1, receivers="all", delta=1e-6).count("age", at_least=65)
+        ...          .party("north", epsilon=1, records=100).party("south", epsilon=2, records=80).build())
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     study.write(f"{folder}/study.toml")
+        ...     Study.read(f"{folder}/study.toml") == study
+        True
+        """
+        with replacing(as_path(path)) as temporary:
+            temporary.write_text(self.toml(), encoding="utf-8")
 
     def index(self, name: str) -> int:
         """The position of a party."""
@@ -171,6 +258,10 @@ class Study:
         One record is replaced, or all records of a party.
         """
         return self._weighted_spec
+
+    def plain_spec(self) -> Spec:
+        """The same before weights: what `tpmdp.plan` takes to choose weights itself."""
+        return self._spec([1.0] * len(self.parties))
 
     @cached_property
     def _weighted_spec(self) -> Spec:
@@ -194,11 +285,74 @@ class Study:
         # Variances of vectors within a width add up to at most width^2 d/(2 (d + 1)) (Jung): this is the average.
         typical = self.spread * width / math.sqrt(2 * (self.dimension + 1))
         records = [float(party.records) for party in self.parties]
-        plain = self._spec([1.0] * len(records))
+        plain = self.plain_spec()
         own = [1.0 if party.weight is None else party.weight for party in self.parties]
         chosen = own if self.weighting == "own" else self.weighting
         weights = make_weights(plain, lambda: needs(plain), chosen, spread=typical, records=records, width=width)
         return weights if self.weighting == "own" else replace(weights, each=shortened(weights.each))
+
+    def varied(
+        self,
+        *,
+        threshold: int | None = None,
+        budget: float = 1.0,
+        epsilon: float | None = None,
+        party: str | None = None,
+    ) -> Study:
+        """The same study with another threshold, all epsilons times `budget`, or another epsilon; checked.
+
+        With `party`, only the budget of that party changes.
+        """
+        factor = read.number("budget", budget, finite=True)
+        if factor <= 0:
+            raise InputError("budget", budget, "must be greater than 0", "1 leaves the budgets as they are")
+        chosen = [each.name for each in self.parties if each.records] if party is None else [self.party(party).name]
+        changed = tuple(
+            replace(each, epsilon=each.epsilon * factor if epsilon is None else read.number("epsilon", epsilon))
+            if each.name in chosen
+            else each
+            for each in self.parties
+        )
+        highest = len(self.parties) - 1 - self.tolerate
+        lowest = 1 if self.tolerate else 0
+        count = self.threshold if threshold is None else read.whole("threshold", threshold, lowest, high=highest)
+        study = replace(self, parties=changed, threshold=count)
+        study.computation.check(study.party_records, count, study.tolerate, weighting=study.weighting)
+        study.spec()  # checks budgets
+        return study
+
+    def sweep(
+        self,
+        *,
+        threshold: Iterable[int] | None = None,
+        budget: Iterable[float] | None = None,
+        epsilon: Iterable[float] | None = None,
+        party: str | None = None,
+    ) -> Sweep:
+        """The errors to expect at other thresholds and budgets, in every combination; nothing is run or charged.
+
+        `budget` multiplies every party's epsilon; `epsilon` gives all parties the same one. With `party`, only the
+        budget of that party changes.
+
+        >>> study = (Study.new("flu", threshold=1, receivers="all", delta=1e-6).count("age", at_least=65)
+        ...          .party("north", epsilon=1, records=100).party("south", epsilon=2, records=80).build())
+        >>> [round(row["standard_error"], 1) for row in study.sweep(budget=[0.5, 1, 2]).rows()]
+        [9.1, 4.8, 2.5]
+        """
+        expect = import_module("tpmdp.study.expectation").expect  # it builds on studies, so it cannot be imported above
+        if budget is not None and epsilon is not None:
+            raise InputError("epsilon", "(given)", "cannot be combined with budget", "give one of them")
+        points = []
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NoNoiseWarning)  # the sweep says so itself
+            for setting in settings_of({"threshold": threshold, "budget": budget, "epsilon": epsilon}):
+                study = self.varied(**setting, party=party)  # type: ignore[arg-type]
+                expected = expect(study)
+                answers = tuple(answer for query in expected.queries for answer in query.answers)
+                exact = not study.plan().sigma.any()
+                points.append(SweepPoint(setting, answers, expected.charges, is_study=study == self, is_exact=exact))
+        title = self.label if party is None else f"{self.label}, budget of {party}"
+        return Sweep(title, tuple(points[0].values), tuple(points))
 
     def bounds(self) -> FloatArray:
         """The largest absolute value of any entry, by party."""
@@ -260,10 +414,9 @@ class Study:
     @property
     def roster(self) -> tuple[bytes, ...]:
         """The public keys of all parties."""
-        for party in self.parties:
-            if party.public_key is None:
-                remedy = f"run tpmdp keygen {party.name} and paste the line it prints"
-                raise InputError(f"public_key of {party.name}", "(none)", "is missing", remedy)
+        lacking = [party.name for party in self.parties if party.public_key is None]
+        if lacking:
+            raise MissingKeysError(lacking)
         return tuple(party.public_key for party in self.parties if party.public_key is not None)
 
     @property
@@ -307,10 +460,19 @@ class Study:
                 add_column(columns, column, kind)
         return columns
 
-    def read_tables(self, folder: Path) -> dict[str, Table]:
+    def check(self, party: str, data: Records | None, ledger: Ledger | None = None) -> PartyCheck:
+        """Everything that a party can know before it takes part: data, cost, expected errors, coalitions.
+
+        `data` is a file, a table or columns. Nothing is charged, sent or written; see `tpmdp check`.
+        """
+        logic = import_module("tpmdp.study.check")  # which needs this module
+        result: PartyCheck = logic.check_party(self, party, data, ledger=ledger)
+        return result
+
+    def read_tables(self, folder: StrPath) -> dict[str, Table]:
         """The columns the study needs of every party, from NAME.csv, NAME.parquet or NAME.toml in one folder."""
         names = [party.name for party in self.parties if party.records]
-        return {name: read_table(find_source(folder, name), self.columns_of(name)) for name in names}
+        return {name: read_table(find_source(as_path(folder), name), self.columns_of(name)) for name in names}
 
     def answers_of(self, query: BaseQuery, total: FloatArray, noise: float) -> list[Answer]:
         """The answers of one query from its part of the vector, scaled back; error bars count weights, too."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from tpmdp._util import fields as read
+from tpmdp._util.files import StrPath, as_path, check_exists
 from tpmdp.errors import InputError
 from tpmdp.ledger import Ledger
 from tpmdp.protocol.terms import Terms
@@ -35,7 +36,7 @@ def peer_line(name: str, public_key: bytes) -> str:
     return f'{key} = "{public_key_text(public_key)}"'
 
 
-def read_peers(path: Path) -> dict[str, bytes]:
+def read_peers(path: StrPath) -> dict[str, bytes]:
     """Read public keys by name, from lines such as `tpmdp fingerprint` and `tpmdp flower client` print.
 
     >>> import tempfile
@@ -44,6 +45,8 @@ def read_peers(path: Path) -> dict[str, bytes]:
     ...     read_peers(Path(folder) / "peers.toml") == {"server": bytes(32)}
     True
     """
+    path = as_path(path)
+    check_exists(path)
     return dict(_peers_in(path, path.stat().st_mtime_ns if path.exists() else 0))
 
 

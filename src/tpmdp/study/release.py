@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
-from tpmdp.ledger import Ledger
+from tpmdp._util.frames import data_frame
+from tpmdp._util.html import html_text
+from tpmdp._util.numbers import plural
+from tpmdp.errors import InputError
+from tpmdp.ledger import Ledger, rounded_up
 from tpmdp.queries.answer import Answer
+from tpmdp.study.display import answer_rows, answers_html, charges_html
+from tpmdp.study.model import Study
 
 _NUMBERS: Final = ("epsilon", "delta", "spent", "left")
 
@@ -34,6 +40,26 @@ class PartyRelease:
     note: str = ""  # what the party should still do, if anything
     assumes: str = ""  # what the answers assume besides, with weights
     missing: tuple[str, ...] = ()  # parties that dropped out: their data are not in the answers
+
+    def __repr__(self) -> str:
+        got = "a receipt" if self.answers is None else plural(len(self.answers), "answer")
+        return f"PartyRelease({self.party}: {got}, charged epsilon {rounded_up(self.epsilon)})"
+
+    def _repr_html_(self) -> str:
+        answers = "" if self.answers is None else answers_html(self.answers)
+        charges = charges_html([(self.party, self.answers is not None, self.epsilon, self.delta)])
+        return html_text(f"Release for {self.party}", "h4") + answers + charges + html_text(self.guarantee, "p")
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The answers as one mapping each; infinite where there is no error bar."""
+        if self.answers is None:
+            remedy = "ask one of the receivers of the study"
+            raise InputError("answers", "(none)", f"are not for {self.party}, which is not a receiver", remedy)
+        return answer_rows(self.answers)
+
+    def to_frame(self) -> Any:
+        """The answers as a pandas DataFrame, one row each."""
+        return data_frame(self.rows())
 
     def plain(self) -> dict[str, Any]:
         """As values for JSON; infinite numbers as text."""
@@ -62,6 +88,40 @@ class Release:
     """What a session gave all parties that did not drop out, by name."""
 
     parties: Mapping[str, PartyRelease]
+    study: Study | None = field(default=None, compare=False)
+
+    def __repr__(self) -> str:
+        return (
+            f"Release({self._title}: {plural(len(self._rows), 'answer')} for {', '.join(self.receivers) or 'nobody'})"
+        )
+
+    def _repr_html_(self) -> str:
+        charges = [(name, each.answers is not None, each.epsilon, each.delta) for name, each in self.parties.items()]
+        answers = answers_html(self._rows) if self.receivers else ""
+        few = len(self.receivers) < len(self.parties)
+        only = f"The charges assume that only these parties see the answer: {', '.join(self.receivers)}."
+        return html_text(self._title, "h4") + answers + charges_html(charges) + (html_text(only, "p") if few else "")
+
+    @property
+    def _title(self) -> str:
+        return "session" if self.study is None else self.study.label
+
+    @property
+    def _rows(self) -> tuple[Answer, ...]:
+        return self.answers if self.receivers else ()
+
+    @property
+    def receivers(self) -> tuple[str, ...]:
+        """The parties that got the answers."""
+        return tuple(name for name, release in self.parties.items() if release.answers is not None)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The answers as one mapping each; infinite where there is no error bar."""
+        return answer_rows(self._rows)
+
+    def to_frame(self) -> Any:
+        """The answers as a pandas DataFrame: one row each, with value, standard error and 95 % interval."""
+        return data_frame(self.rows())
 
     @property
     def answers(self) -> tuple[Answer, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tpmdp.data.table import Table
+from tpmdp.data.frame import Records
 from tpmdp.engines.contract import Engine, Outcome
 from tpmdp.engines.memory import MemoryEngine
 from tpmdp.engines.mpyc.engine import MpycEngine
@@ -23,13 +23,14 @@ from tpmdp.study.session import SessionAccount, check_room, draw_vector, party_r
 
 def run(
     study: Study,
-    tables: Mapping[str, Table],
+    tables: Mapping[str, Records],
     ledgers: Mapping[str, Ledger] | None = None,
     engine: Engine | None = None,
 ) -> Release:
     """Run a whole study in this process: for trying things out, and where one machine holds all the data.
 
-    `tables` are columns by party. The keys are new ones. With `ledgers` every party is charged.
+    `tables` holds each party's records: columns by name, a pandas, Polars or Arrow table, or the path of a file. The
+    keys are new ones. With `ledgers` every party is charged.
 
     >>> import numpy as np
     >>> parties = [{"name": "bank", "epsilon": 1, "records": 2}, {"name": "lab", "epsilon": 2, "records": 1}]
@@ -78,7 +79,7 @@ def run(
         )
         if accounts:
             releases[name] = accounts[name].settle(releases[name])
-    return Release(releases)
+    return Release(releases, study)
 
 
 def _compute(

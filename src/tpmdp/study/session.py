@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from tpmdp._util.arrays import IntArray
 from tpmdp.engines.contract import guarantee_text
 from tpmdp.engines.relay.wire import join_frames
-from tpmdp.errors import FileError, InputError
+from tpmdp.errors import FileError, InputError, shown
 from tpmdp.ledger import Charge, Ledger, LedgerError, SessionKey, promise, square_up
 from tpmdp.noise.discrete_gaussian import discrete_gaussian
 from tpmdp.noise.source import NoiseSource, system_source, unexpanded_source
@@ -81,12 +81,27 @@ def draw_vector(contribution: Contribution) -> Mask:
 
 def check_room(study: Study, terms: Terms, index: int, ledger: Ledger) -> None:
     """Refuse what the party's ledger would refuse, before anybody sends a message."""
-    charge = charge_of(terms, index)
-    if charge.mu == np.inf and ledger.limit(study.unit)[0] != np.inf:
+    check_noise(terms, index, ledger.limit(study.unit)[0])
+    key = key_of(terms)
+    if ledger.status(key) == "unknown" and ledger.charged_plan(key.session) is not None:
+        remedy = (
+            f"set another number for the session, which is charged anew ({_another(study)}), or take back the change"
+        )
+        raise LedgerError(shown(study.label), "was charged with another plan or query", remedy)
+    ledger.check_room(key, study.label, charge_of(terms, index), unit=study.unit)
+
+
+def _another(study: Study) -> str:
+    """How to begin a new session."""
+    return f"session = {study.session + 1} in the study, or --session {study.session + 1} for every party"
+
+
+def check_noise(terms: Terms, index: int, limit: float) -> None:
+    """Refuse an exact answer where the party's ledger has a finite limit."""
+    if charge_of(terms, index).mu == np.inf and limit != np.inf:
         rule = f"lets receivers learn the exact answer, which no finite limit of {terms.spec.name(index)} allows"
         remedy = "set it to 1 or more and give budgets, or a ledger without limit"
         raise InputError("threshold", terms.spec.threshold, rule, remedy)
-    ledger.check_room(key_of(terms), study.label, charge, unit=study.unit)
 
 
 def key_of(terms: Terms) -> SessionKey:
@@ -174,7 +189,7 @@ class SessionAccount:
         if _DATA not in stored and self.is_settled:  # also before format 2: erased, since the salt lay beside it
             return
         if stored.get(_DATA) != self._fingerprint(contribution.encoded, salt):
-            remedy = f"set session = {self._study.session + 1} for a new session, which is charged anew"
+            remedy = f"set {_another(self._study)}, which is charged anew, or give the data as they were"
             raise InputError("session", self._study.label, "was begun with other data", remedy)
 
     def settle(self, release: PartyRelease, outbox: Sequence[bytes] = ()) -> PartyRelease:
@@ -238,6 +253,13 @@ def party_release(
     )
 
 
+def check_holder(ledger: Ledger, name: str) -> None:
+    """Refuse an old ledger, which knows a name only, of another party."""
+    if ledger.owner is None and ledger.party != name:
+        rule = f"belongs to {ledger.party}, not {name}"
+        raise InputError("ledger", str(ledger.path), rule, "give the party's own ledger")
+
+
 def open_or_create_ledger(path: Path, study: Study, name: str, identity: Ed25519PrivateKey) -> Ledger:
     """The ledger of a party's key; a new one is limited to the budget the party has in this study.
 
@@ -255,10 +277,7 @@ def open_or_create_ledger(path: Path, study: Study, name: str, identity: Ed25519
             return created
     ledger = Ledger.open(path)
     try:
-        if ledger.owner is None and ledger.party != name:  # an old ledger, which knows a name only
-            raise InputError(
-                "ledger", str(path), f"belongs to {ledger.party}, not {name}", "give the party's own ledger"
-            )
+        check_holder(ledger, name)
         ledger.bind(identity.public_key().public_bytes_raw())
         if not ledger.has_limit(study.unit):
             ledger.set_limit(party.epsilon, party.delta, unit=study.unit)

@@ -124,10 +124,11 @@ class Network:
         on_loss: Callable[[TpmdpError], None],
         parts: bytes = b"",
         on_difference: Callable[[str], None] = lambda _: None,
+        on_missing: Callable[[list[int]], None] = lambda _: None,
     ) -> None:
         self._terms, self._index, self._identity = terms, index, identity
         self._work, self._stored_max, self._on_loss = work, stored_max, on_loss
-        self._parts, self._on_difference = parts, on_difference
+        self._parts, self._on_difference, self._on_missing = parts, on_difference, on_missing
         self.links: dict[int, Link] = {}
         self._refusals: dict[int, str] = {}  # why the last connection for a party was dropped
         self._differences: dict[int, str] = {}  # what a party that proved who it is has different
@@ -227,6 +228,7 @@ class Network:
         self.links[peer] = Link(
             peer, self.name, (reader, writer), keys=keys, stored_max=self._stored_max, on_loss=self._lost
         )
+        self._on_missing(self.missing)
         if not self.missing:
             self._all_here.set()
 
@@ -235,6 +237,7 @@ class Network:
         if link.silent and not self._all_here.is_set():
             self.links.pop(link.peer, None)
             link.drop()
+            self._on_missing(self.missing)
         else:
             self._on_loss(error)
 

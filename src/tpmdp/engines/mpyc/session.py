@@ -57,6 +57,8 @@ class Starter:
 
     difference: Callable[[str], None]
     """Hears what a party with another study has different."""
+    missing: Callable[[list[int]], None]
+    """Hears which parties are not connected yet, whenever that changes."""
     connected: Callable[[Notes], Awaitable[Numbers]]
     """All are connected, and nothing that depends on data has left: returns when this party has paid."""
     opening: Callable[[Notes], Awaitable[None]]
@@ -112,6 +114,7 @@ class _Session:
             on_loss=self._fail,
             parts=parts,
             on_difference=starter.difference,
+            on_missing=starter.missing,
         )
         self._receivers: list[int] = np.flatnonzero(job.terms.spec.receivers).tolist()
 

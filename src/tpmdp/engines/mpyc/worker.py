@@ -6,6 +6,7 @@ through arguments, environment or files. The process ends when its input does. W
     in: task                      out: {"ready", "port"}    it listens, and what can be checked is right
     in: addresses, deadline,
         parts, notes              out: {"difference"}       a party has another study; any number of these
+                                  out: {"missing"}          who is not connected yet; any number of these
                                   out: {"connected"}        to all; nothing that depends on data has left
     in: values, noise             out: {"opening"}          all are ready; no share of the result has left
     in: open                      out: {"result", "sent"}   and the raw result
@@ -112,8 +113,11 @@ async def _guided(
     def difference(text: str) -> None:
         write_report(out, {"difference": text})
 
+    def missing(peers: list[int]) -> None:
+        write_report(out, {"missing": peers})
+
     threading.Thread(target=listen_to_parent, name="listen-to-parent", daemon=True).start()
-    await party(Starter(difference=difference, connected=connected, opening=opening, result=result))
+    await party(Starter(difference=difference, missing=missing, connected=connected, opening=opening, result=result))
 
 
 def _plain(notes: Notes) -> dict[int, str]:

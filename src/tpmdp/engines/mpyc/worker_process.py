@@ -29,9 +29,14 @@ GRACE_S: Final = 15.0  # past the deadline, for a worker that is busy when it co
 class WorkerProcess:
     """One party's process; `worker` lists what passes through its pipes."""
 
-    def __init__(self, module: str = WORKER, on_difference: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        module: str = WORKER,
+        on_difference: Callable[[str], None] = lambda _: None,
+        on_missing: Callable[[list[int]], None] = lambda _: None,
+    ) -> None:
         self.child = ChildProcess("-m", module, warm=(module,))
-        self._on_difference = on_difference
+        self._on_difference, self._on_missing = on_difference, on_missing
 
     def give(self, job: MpycJob, index: int, identity: Ed25519PrivateKey, *, bind: Address, deadline: float) -> None:
         """Send its task, without the numbers. `deadline` is a time of `clock.now_s`, which all processes share."""
@@ -108,14 +113,18 @@ class WorkerProcess:
         return max(0.0, self.deadline - now_s()) + GRACE_S
 
     def _report(self, timeout_s: float) -> Report:
-        report = self.child.report(timeout_s)
-        if self.child.timed_out:
-            raise DeadlineError("the deadline passed while waiting for our own computation: allow more time")
+        while True:
+            report = self.child.report(timeout_s)
+            if self.child.timed_out:
+                raise DeadlineError("the deadline passed while waiting for our own computation: allow more time")
+            if "difference" in report:
+                self._on_difference(report["difference"])
+            elif "missing" in report:
+                self._on_missing(report["missing"])
+            else:
+                break
         if not report:
             raise MpycError(_ENDED)
-        if "difference" in report:
-            self._on_difference(report["difference"])
-            return self._report(timeout_s)
         if "culprit" in report:
             raise MpycError(report["error"], report["culprit"])
         if "error" in report:
@@ -137,18 +146,20 @@ def run_in_process(
     parts: bytes = b"",
     notes: Notes | None = None,
     on_difference: Callable[[str], None] = lambda _: None,
+    on_missing: Callable[[list[int]], None] = lambda _: None,
 ) -> None:
     """Run one party's side of a session in its own process; see `session.run_party`.
 
     The process listens only on the party's address, or on `bind`, such as behind a router. `on_connected` is asked for
     values and noise when all parties are connected, so errors in key, addresses or study show before, and a party that
-    never comes; `on_difference` hears what a party with another study has different. `on_opening` must store durably,
-    before it returns, that this session's result is opened; `on_result` the result (None: a receipt).
+    never comes; `on_difference` hears what a party with another study has different, and `on_missing` who is not
+    connected yet, whenever that changes. `on_opening` must store durably, before it returns, that this session's result
+    is opened; `on_result` the result (None: a receipt).
     """
     job.digest()  # refuses parameters that do not travel
     check_identity(job.terms, index, identity)
     check_addresses(addresses, job.terms.count)
-    worker = WorkerProcess(on_difference=on_difference)
+    worker = WorkerProcess(on_difference=on_difference, on_missing=on_missing)
     try:
         worker.give(job, index, identity, bind=bind or addresses[index], deadline=deadline)
         worker.port()

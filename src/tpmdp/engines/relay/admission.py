@@ -18,6 +18,8 @@ from tpmdp.errors import InputError, shown
 
 _TOKEN_MAX: Final = 200  # characters of an Authorization header
 _TOKENS_CACHED: Final = 16_384
+_LOOKS_RATE: Final = 1.0  # questions for the status per second of one party in one session: each reads many rows
+_LOOKS_BURST: Final = 20.0
 _ID: Final = re.compile("[0-9a-f]{64}")
 
 
@@ -31,6 +33,7 @@ class Admission:
         self._tokens: dict[tuple[int, str], int] = {}  # proved tokens: checking one costs 100 us
         self._parties = Buckets(settings.party_rate, settings.party_burst)
         self._addresses = Buckets(settings.address_rate, settings.address_burst)
+        self._looks = Buckets(_LOOKS_RATE, _LOOKS_BURST)
 
     def session_name(self, request: Request) -> bytes:
         """The session in the request's path."""
@@ -41,7 +44,7 @@ class Admission:
         name = bytes.fromhex(text)
         if self._settings.sessions is not None and name not in self._settings.sessions:
             remedy = "ask the relay's operator to add the study"
-            raise RefusedError(403, InputError("session", text[:12] + "...", "is not one this relay serves", remedy))
+            raise RefusedError(403, InputError("session", text[:12] + "...", wire.NOT_SERVED, remedy))
         return name
 
     async def session(self, request: Request) -> StoredSession:
@@ -78,6 +81,12 @@ class Admission:
         if wait_s > 0:
             raise too_many_error(f"of party {party}", wait_s)
         return party
+
+    def charge_look(self, session: StoredSession, party: int) -> None:
+        """Count a party's question for the status of its session."""
+        wait_s = self._looks.take((session.id, party))
+        if wait_s > 0:
+            raise too_many_error(f"for the status, of party {party}", wait_s)
 
     def charge_address(self, request: Request) -> None:
         """Count a request without a valid token."""

@@ -37,6 +37,7 @@ from tpmdp.engines.relay.requests import (
 )
 from tpmdp.engines.relay.responses import FramesAnswer, busy_error, error_answer, json_answer
 from tpmdp.engines.relay.session_rows import CheckedMessage, StoredSession
+from tpmdp.engines.relay.status import parse_plan
 from tpmdp.engines.relay.store import RelayStore
 from tpmdp.engines.relay.uploads import Body, Uploads
 from tpmdp.engines.relay.waiters import Waiters
@@ -73,6 +74,7 @@ def create_app(store_path: Path, settings: RelaySettings) -> Starlette:
         Route("/v1/health", relay.health, methods=["GET"]),
         Route("/metrics", relay.metrics, methods=["GET"]),
         Route("/v1/sessions/{session}", relay.put_session, methods=["PUT"]),
+        Route("/v1/sessions/{session}/status", relay.status, methods=["GET"]),
         Route("/v1/sessions/{session}/messages", relay.messages, methods=["GET", "POST"]),
     ]
     handlers: dict[Any, Any] = dict.fromkeys(
@@ -163,6 +165,16 @@ class Relay:
         if new:
             self.journal.opened()
         return json_answer(201 if new else 200, {"new": new}, self._admission.nonce_header)
+
+    async def status(self, request: Request) -> Response:
+        """Which parties have sent what, for a party of the session. Nothing changes."""
+        session = await self._admission.session(request)
+        self._admission.charge_look(session, self._admission.party(request, session))
+        try:
+            plan = parse_plan(request.scope["query_string"])
+        except InputError as error:
+            raise RefusedError(400, error) from None
+        return json_answer(200, (await self.store.status(session, plan)).plain())
 
     async def messages(self, request: Request) -> Response:
         """Write or read messages, after the token proved which party asks."""

@@ -151,15 +151,11 @@ def _late(party: PartySession) -> str:
         own = party.terms.spec.name(party.index)
         return f"the deadline passed, and the others went on without {own}: its data are in no answer, its charge stays"
     names = [party.terms.spec.name(other) for other in party.waiting_for()]
-    what = {"agree": "agreement", "keys": "key", "pads": "pad", "receive": "submission", "reveal": "self-mask"}.get(
-        party.step, "message"
-    )
-    if party.step == "receive" and not party.is_lead:
-        what = "answer"
     listed = shown(", ".join(names), 400)
     differ = party.difference_texts()
     if differ:
         return compare_text(differ)
     if party.step in ("agree", "keys") and len(names) == party.terms.count - 1:
         listed += " (a study with another name, session or key is another session: compare them, too)"
-    return f"the deadline passed with no {what} from {listed}: join again with a later deadline to resume the session"
+    remedy = "join again with a later deadline to resume the session"
+    return f"the deadline passed with no {party.awaited} from {listed}: {remedy}"

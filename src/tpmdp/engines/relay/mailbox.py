@@ -12,6 +12,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NoReturn
 from urllib.parse import urlsplit
@@ -20,12 +21,14 @@ import httpcore
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tpmdp._util.clock import now_s
+from tpmdp.engines.relay.status import SessionStatus
 from tpmdp.engines.relay.transport import TIMEOUT_S, DeadlineNetwork, client_tls
 from tpmdp.engines.relay.wire import (
     BATCH_MAX,
     FRAME_BYTES,
     NONCE_BYTES,
     NONCE_HEADER,
+    NOT_SERVED,
     WAIT_MAX_S,
     frames,
     is_loopback,
@@ -67,7 +70,8 @@ def check_url(url: str, plain_http: bool) -> str:
     except ValueError:
         good = False
     if not good or parts.query or parts.fragment or parts.username or parts.path not in ("", "/"):
-        raise InputError("relay", url, "is not an address", "write https://host:port")
+        remedy = "write https://host:port, or http://127.0.0.1:port for a relay on this machine"
+        raise InputError("relay", url, "is not an address", remedy)
     if parts.scheme == "http" and not is_loopback(parts.hostname or "") and not plain_http:
         remedy = "use https, or allow plain HTTP (--plain-http)"
         raise InputError("relay", url, "must be https off this machine", remedy)
@@ -147,6 +151,31 @@ class Mailbox:
         except MessageError as error:
             raise RelayError(f"the relay sent nonsense ({error}): check its address") from None
 
+    def look(self) -> SessionStatus | None:
+        """Which parties have sent what, as the relay says; None if it does not know the session.
+
+        Asks at once and registers nothing; RelayError if the relay cannot be used now.
+        """
+        path = f"{self._path}/status?plan={self._terms.plan_hash.hex()}"
+        try:
+            status, nonce, body = self._exchange("GET", path, b"")
+            if status == 401:
+                self._log_in(nonce)
+                status, nonce, body = self._exchange("GET", path, b"")
+        except _FAILURES as error:
+            problem = f"the relay at {self._url} cannot be reached ({_describe(error, self._url)})"
+            raise RelayError(f"{problem}: check its address, and that it runs") from None
+        if status == 404 and _error_of(body).startswith("session = "):
+            return None
+        if status == 404:
+            raise RelayError(f"{self._url} is no tpmdp relay, or too old to tell the status: check its address")
+        if status != 200:
+            _refuse(status, body)
+        try:
+            return SessionStatus.of_plain(json.loads(body), self._terms.count)
+        except (ValueError, MessageError) as error:
+            raise RelayError(f"the relay sent nonsense ({shown(str(error), 100)}): check its address") from None
+
     def _request(self, method: str, path: str, content: bytes = b"", wait_s: float = 0.0) -> bytes:
         """One request, tried again while the relay is away, until the deadline."""
         pause, problem = PAUSE_S[0], "it did not answer"
@@ -155,7 +184,7 @@ class Mailbox:
                 try:
                     status, nonce, body = self._exchange(method, self._path + path, content, wait_s=wait_s)
                 except _FAILURES as error:
-                    problem = _describe(error)
+                    problem = _describe(error, self._url)
                 else:
                     problem = f"it answered {status}"
                     if status == 200:
@@ -178,7 +207,9 @@ class Mailbox:
     def _sleep(self, pause: float, problem: str) -> None:
         """Wait before the next try, unless the deadline comes first."""
         if now_s() + pause > self._deadline:
-            raise DeadlineError(f"the relay could not be used before the deadline ({problem}): check its address")
+            raise DeadlineError(
+                f"the relay could not be used before the deadline ({problem}): check its address, and that it runs"
+            )
         time.sleep(pause)
 
     def _introduce(self) -> str:
@@ -187,7 +218,7 @@ class Mailbox:
         try:
             status, nonce, body = self._exchange("PUT", self._path, content)
         except _FAILURES as error:
-            return _describe(error)
+            return _describe(error, self._url)
         if status in (200, 201):
             self._log_in(nonce)
             return ""
@@ -234,11 +265,42 @@ def _nonce(value: bytes) -> bytes:
         return b""
 
 
-def _describe(error: Exception) -> str:
+def _describe(error: Exception, url: str) -> str:
+    """What is wrong with the connection; RelayError where trying again does not help."""
     text = str(error) or type(error).__name__
-    if "CERTIFICATE_VERIFY_FAILED" in text:  # trying again does not help
-        raise RelayError(f"the relay's certificate is not trusted ({shown(text, 150)}): give its certificate (--ca)")
+    if "CERTIFICATE_VERIFY_FAILED" in text:
+        raise RelayError(f"the relay's certificate is not trusted: {_certificate_problem(text, url)}")
+    if "WRONG_VERSION_NUMBER" in text or "RECORD_LAYER_FAILURE" in text:
+        raise RelayError(f"{url} does not answer with TLS: write http:// for a relay without, or check the port")
     return shown(text, _ERROR_SHOWN)
+
+
+def _certificate_problem(text: str, url: str) -> str:
+    """Why a certificate is refused, and what to do.
+
+    >>> text = "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: IP address mismatch, certificate is not ..."
+    >>> _certificate_problem(text, "https://192.0.2.1:8000")
+    "it is not for the host 192.0.2.1: use the host name that it names, or ask the relay's operator for one that fits"
+    """
+    host = urlsplit(url).hostname
+    if "mismatch" in text:
+        remedy = "use the host name that it names, or ask the relay's operator for one that fits"
+        return f"it is not for the host {host}: {remedy}"
+    clock = f"by the clock of this machine ({datetime.now(UTC):%Y-%m-%d %H:%M} UTC)"
+    if "has expired" in text:
+        return f"it has expired {clock}: check the clock, or ask the relay's operator for a new one"
+    if "not yet valid" in text:
+        return f"it is not yet valid {clock}: check the clock, or ask the relay's operator"
+    reason = shown(text.partition("verify failed: ")[2] or text, 150)
+    return f"no authority that this machine trusts has signed it ({reason}): give its certificate (--ca)"
+
+
+def _error_of(body: bytes) -> str:
+    """What a relay says is wrong."""
+    text = body[: 4 * _ERROR_SHOWN].decode("utf-8", "replace")
+    with suppress(ValueError, KeyError, TypeError):
+        text = str(json.loads(text)["error"])
+    return text
 
 
 def _refuse(status: int, body: bytes) -> NoReturn:
@@ -247,7 +309,7 @@ def _refuse(status: int, body: bytes) -> NoReturn:
             "the relay already holds other messages of this party in this session (was its ledger replaced?): "
             "use the ledger the session was begun with, or a new session"
         )
-    text = body[: 4 * _ERROR_SHOWN].decode("utf-8", "replace")
-    with suppress(ValueError, KeyError, TypeError):
-        text = str(json.loads(text)["error"])
-    raise RelayError(f"the relay refused ({status}: {shown(text, _ERROR_SHOWN)}): ask its operator")
+    error = _error_of(body)
+    if status == 403 and NOT_SERVED in error:
+        raise RelayError("the relay does not serve this session: ask its operator to add the study with this number")
+    raise RelayError(f"the relay refused ({status}: {shown(error, _ERROR_SHOWN)}): ask its operator")

@@ -24,6 +24,7 @@ from tpmdp.engines.relay.session_rows import (
     SlotTakenError,
     StoredSession,
 )
+from tpmdp.engines.relay.status import SessionStatus, query_status
 from tpmdp.engines.relay.wire import BATCH_MAX, frame, frame_head
 from tpmdp.protocol.messages import EVERYONE, HASH_BYTES, OVERHEAD
 
@@ -262,6 +263,11 @@ class RelayStore:
             yield frame_head(number, size)
             for start in range(0, size, SLICE):
                 yield await self._database.read(partial(_slice, number=number, start=start))
+
+    async def status(self, session: StoredSession, plan: bytes) -> SessionStatus:
+        """Which parties have sent what under a plan hash."""
+        count = len(session.roster)
+        return await self._database.read(partial(query_status, session=session.id, plan=plan, count=count))
 
     async def check(self) -> None:
         """StoreError if the file cannot be read."""

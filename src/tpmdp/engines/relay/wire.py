@@ -4,6 +4,7 @@
     POST /v1/sessions/ID/messages   frames; each message is signed by the party the token names
     GET  /v1/sessions/ID/messages   ?after=KIND:SEQ,...&wait=S&least=N  frames addressed to the party, oldest first,
                                     as soon as there are N of them or S seconds have passed
+    GET  /v1/sessions/ID/status     ?plan=HASH  which parties have sent what; see `status`
 
 A token is a party's signature over a nonce the relay drew when it started, so it dies with the relay's process; a 401
 answer carries the nonce to sign.
@@ -24,6 +25,7 @@ from tpmdp.protocol.messages import MessageError
 NONCE_BYTES: Final = 32
 NONCE_HEADER: Final = "tpmdp-nonce"
 SCHEME: Final = "tpmdp"
+NOT_SERVED: Final = "is not one this relay serves"
 BATCH_MAX: Final = 1 << 20  # bytes of messages in one answer, unless a single message is longer
 WAIT_MAX_S: Final = 25.0
 _FRAME: Final = struct.Struct(">QI")  # number at the relay (0 when sent by a party), length

@@ -1,0 +1,249 @@
+"""What a party can know before it takes part, as tables and as JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from tpmdp.ledger import left_text, rounded_up
+from tpmdp.report.numbers import number, plain_number, plural
+from tpmdp.report.queries import expected_json, expected_table, no_noise_text
+from tpmdp.report.tables import add_numbers, keep_numbers, new_table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from tpmdp.study.model import Study
+    from tpmdp.study.party_check import Coalition, PartyCheck
+
+_NAMES_SHOWN: Final = 4
+_OWN: Final = "For your eyes only: do not pass it on, it is not protected."
+_WIDE: Final = 80  # columns from which more is shown
+_MANY_CLIPPED: Final = 0.05  # of the records
+
+
+def print_check(study: Study, check: PartyCheck, console: Console) -> None:
+    """Records, cost, expected errors and coalitions, and whether `join` would go on."""
+    from rich.markup import escape
+
+    console.print(escape(f"{check.study} as {check.party}. Nothing was charged, sent or written."))
+    _print_records(check, console)
+    if check.expected is not None:
+        console.print()
+        if text := no_noise_text(study, check.expected):
+            console.print(escape(text))
+        console.print(expected_table(study, check.expected.queries))
+        if study.assumes:
+            console.print(escape(f"Assumed: {study.assumes}."))
+    _print_cost(check, console)
+    _print_coalitions(study, check, console)
+    console.print()
+    for note in check.notes:
+        console.print(escape(f"Note: {note}."))
+    if check.is_ready:
+        console.print("tpmdp join would go on.")
+        return
+    if not check.own_problems:
+        console.print("Nothing on your side stands in the way. Before you can join:")
+    else:
+        console.print("tpmdp join would stop:")
+    for problem in check.problems:
+        console.print(escape(f"- {problem}"))
+
+
+def _print_records(check: PartyCheck, console: Console) -> None:
+    from rich.markup import escape
+
+    if not check.records_stated:
+        console.print(escape(f"The study says that {check.party} has no records."))
+        return
+    table = new_table("Your columns", "column")
+    add_numbers(table, "read as", "missing", "not\nusable")
+    has_problem = any(column.problem for column in check.columns)
+    if has_problem:
+        table.add_column("problem", overflow="fold")
+    for column in check.columns:
+        counted = check.records is not None and not column.problem
+        cells = [f"{column.missing:,}", f"{column.unusable:,}"] if counted else ["-", "-"]
+        table.add_row(escape(column.name), column.kind, *cells, *([escape(column.problem)] if has_problem else []))
+    if check.columns:  # without data there is nothing to say about columns
+        console.print(keep_numbers(table))
+    if check.records is None:
+        console.print(escape(f"Records: not counted; the study states {check.records_stated:,}."))
+    else:
+        verdict = (
+            "as the study states"
+            if check.records == check.records_stated
+            else (f"but the study states {check.records_stated:,}")
+        )
+        console.print(escape(f"Records: {check.records:,}, {verdict}."))
+    for fault in check.faults:
+        where = f"{fault.column}: " if fault.column else ""
+        more = ", ..." if fault.count > len(fault.places) else ""
+        console.print(escape(f"{where}{fault.kind} in {plural(fault.count, 'row')}: {', '.join(fault.places)}{more}"))
+    if check.bad_rows:
+        console.print(escape(f"Rows with a bad value: {check.bad_rows:,}. What follows leaves them out."))
+    if check.clipped or check.counting:
+        console.print()
+        console.print(_own_table(check, console.width))
+
+
+def _own_table(check: PartyCheck, width: int) -> Table:
+    """How many values are clipped, and how many records count; a narrow terminal shows fewer columns."""
+    from rich.markup import escape
+
+    is_wide = width >= _WIDE
+    table = new_table("Your values against the queries", "query", *(["column", "bounds"] if is_wide else []))
+    add_numbers(table, *(["below", "above"] if is_wide else []), "clipped", "records\ncounting")
+    counting = dict(check.counting)
+    for row in check.clipped:
+        counting.pop(row.query, None)
+        share = f"{100 * row.share:.1f} %"
+        bounds = f"{number(row.low)} to {number(row.high)}"
+        cells = [row.query, row.column, bounds, f"{row.below:,}", f"{row.above:,}"]
+        texts = cells if is_wide else [f"{row.query}: {row.column}, {bounds}"]
+        table.add_row(*map(escape, texts), share, f"{row.records:,}")
+    for query, count in counting.items():
+        table.add_row(escape(query), *[""] * (5 if is_wide else 1), f"{count:,}")
+    advice = ""
+    if any(row.share > _MANY_CLIPPED for row in check.clipped):
+        advice = (
+            "\nClipped values are moved to the nearest bound. Where many are, the answer is off: ask for wider ones."
+        )
+    table.caption = _OWN + advice
+    return keep_numbers(table)
+
+
+def _print_cost(check: PartyCheck, console: Console) -> None:
+    from rich.markup import escape
+
+    if check.cost is None:
+        return
+    epsilon, delta = check.offered
+    text = f"Cost: epsilon {rounded_up(check.cost)} at delta {number(delta)}, of the {number(epsilon)} that you offer."
+    if not check.charged_now:
+        text = f"Cost: nothing new. This session was charged before (epsilon {rounded_up(check.cost)})."
+    console.print()
+    console.print(escape(text))
+    if check.after is not None:
+        after = check.after
+        limit = f"{after.limit_epsilon:.12g} at delta {number(after.limit_delta)}"
+        left = left_text(after.left, epsilon)
+        console.print(escape(f"Ledger: {rounded_up(after.epsilon)} spent afterwards, limit {limit}; left: {left}."))
+
+
+def _print_coalitions(study: Study, check: PartyCheck, console: Console) -> None:
+    from rich.markup import escape
+
+    if check.cost is None or not check.records_stated:
+        return
+    console.print()
+    if not check.coalitions:
+        console.print("Who would have to collude against you: nobody can. You are the only receiver.")
+        return
+    table = new_table("Who would have to collude against you", "coalition", "")
+    add_numbers(table, "epsilon")
+    for place, coalition in enumerate(check.coalitions):
+        table.add_row(escape(names_text(coalition)), _role(check, place), rounded_up(coalition.epsilon))
+    whose = "one record of yours" if check.unit == "record" else "all your records"
+    table.caption = f"epsilon: at your delta, about {whose}. A coalition needs a receiver."
+    if study.tolerate:
+        table.caption += f" Up to {study.tolerate} of its members may be parties that drop out."
+    console.print(keep_numbers(table))
+
+
+def names_text(coalition: Coalition) -> str:
+    """The members, shortened.
+
+    >>> from tpmdp.study.party_check import Coalition
+    >>> names_text(Coalition(("a", "b", "c", "d", "e", "f"), 1.0, True))
+    'a, b, c, d and 2 more'
+    """
+    names = coalition.members
+    more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
+    return ", ".join(names[:_NAMES_SHOWN]) + more
+
+
+def _role(check: PartyCheck, place: int) -> str:
+    coalition = check.coalitions[place]
+    if not coalition.is_within:
+        return "beyond the threshold: no promise"
+    last = place + 1 == len(check.coalitions) or not check.coalitions[place + 1].is_within
+    if place == 0:
+        return "a single party, and the worst within the threshold" if last else "a single party"
+    return "the worst within the threshold"
+
+
+def check_json(check: PartyCheck) -> dict[str, Any]:
+    """The same as plain JSON values."""
+    after = check.after
+    return {
+        "study": check.study,
+        "party": check.party,
+        "ready": check.is_ready,
+        "problems": [str(problem) for problem in check.problems],
+        "notes": list(check.notes),
+        "private": {
+            "note": _OWN,
+            "records": check.records,
+            "bad_rows": check.bad_rows,
+            "columns": [
+                {
+                    "column": column.name,
+                    "kind": column.kind,
+                    "missing": column.missing,
+                    "unusable": column.unusable,
+                    "problem": column.problem or None,
+                }
+                for column in check.columns
+            ],
+            "faults": [
+                {
+                    "column": fault.column or None,
+                    "kind": fault.kind,
+                    "count": fault.count,
+                    "places": list(fault.places),
+                }
+                for fault in check.faults
+            ],
+            "clipped": [
+                {
+                    "query": row.query,
+                    "column": row.column,
+                    "low": row.low,
+                    "high": row.high,
+                    "below": row.below,
+                    "above": row.above,
+                    "share": row.share,
+                    "records": row.records,
+                }
+                for row in check.clipped
+            ],
+            "counting": dict(check.counting),
+        },
+        "records_stated": check.records_stated,
+        "cost": None
+        if check.cost is None
+        else {
+            "epsilon": plain_number(check.cost),
+            "delta": check.offered[1],
+            "offered_epsilon": plain_number(check.offered[0]),
+            "charged_now": check.charged_now,
+        },
+        "ledger": {
+            "state": check.ledger,
+            "spent_after": None if after is None else plain_number(after.epsilon),
+            "limit_epsilon": None if after is None else plain_number(after.limit_epsilon),
+            "limit_delta": None if after is None else after.limit_delta,
+            "left_after": None if after is None else plain_number(after.left),
+        },
+        "coalitions": [
+            {
+                "members": list(coalition.members),
+                "epsilon": plain_number(coalition.epsilon),
+                "within_threshold": coalition.is_within,
+            }
+            for coalition in check.coalitions
+        ],
+        "queries": [] if check.expected is None else [expected_json(each) for each in check.expected.queries],
+    }

@@ -1,0 +1,138 @@
+"""Inviting the parties of a study: a file for each of them, and the public keys that they return."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from pathlib import Path
+from typing import Any, Final
+
+from tpmdp._util.files import readable, replacing
+from tpmdp.errors import FileError, InputError
+from tpmdp.queries.catalogue import KINDS, Kinds
+from tpmdp.study.fingerprint import phrase_of
+from tpmdp.study.identity import parse_public, public_key_text
+from tpmdp.study.model import Study
+
+_SIZE_MAX: Final = 16 << 20
+_TABLE: Final = re.compile(r"\s*\[")
+_PARTY: Final = re.compile(r"\s*\[\[\s*parties\s*\]\]\s*(#.*)?")
+_NAME: Final = re.compile(r"\s*name\s*=")
+_KEY: Final = re.compile(r"\s*public_key\s*=")
+
+
+def invitation_name(party: str) -> str:
+    """The name of a party's file.
+
+    >>> invitation_name("north")
+    'north.study.toml'
+    """
+    return f"{party}.study.toml"
+
+
+def invitation(study: Study, party: str, *, relay: str | None = None) -> str:
+    """The study as a file for one party. Its comments say what to do, with the exact commands.
+
+    It can be joined as it is. Without all public keys it asks for the party's key.
+    """
+    file, member = invitation_name(party), study.party(party)
+    data = f" --data {party}.csv" if member.records else ""
+    lacking = [other.name for other in study.parties if other.public_key is None]
+    lines = [f"Invitation for {party} to the study: {study.label}", ""]
+    lines += [f"Look:     tpmdp query explain --study {file}"]
+    if lacking and member.records:
+        lines += [
+            f"Check:    tpmdp check {file} --as {party}{data}",
+            f"          and tell the author now if you have other than {member.records:,} good records.",
+        ]
+    if member.public_key is None:
+        lines += [
+            f"Key:      tpmdp keygen {party}",
+            "          and send the line that it prints to the author of the study.",
+        ]
+    if lacking:
+        lines += [
+            f"Wait:     the study lacks the public keys of {', '.join(lacking)}. Join with the file that has them all."
+        ]
+    else:
+        phrase = " ".join(phrase_of(study.terms().plan_hash))
+        url = "" if not study.computation.uses_relay else f" --relay {shlex.quote(relay or 'https://RELAY')}"
+        lines += [
+            f"Compare:  tpmdp fingerprint {file}",
+            f"          should print, for every party: {phrase}",
+            f"Check:    tpmdp check {file} --as {party} --key {party}.key{data}",
+            f"Join:     tpmdp join {file} --as {party} --key {party}.key{data}{url}",
+        ]
+        if study.computation.uses_relay and relay is None:
+            lines.append("          with the address of the relay that the parties agree on.")
+    return "".join(f"# {line}".rstrip() + "\n" for line in lines) + "\n" + study.toml()
+
+
+def write_invitations(study: Study, folder: Path, *, relay: str | None = None) -> list[Path]:
+    """Write the file of every party; returns their paths."""
+    texts = {
+        folder / invitation_name(party.name): invitation(study, party.name, relay=relay) for party in study.parties
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(folder, f"cannot be created ({error.strerror})", "choose another folder") from None
+    for path, text in texts.items():
+        with replacing(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+    return list(texts)
+
+
+def accept_key(path: Path, name: str, public_key: str, *, replace: bool = False, kinds: Kinds = KINDS) -> bool:
+    """Write a party's public key into a study file, whose comments stay; returns whether the file has changed."""
+    study = Study.read(path, kinds)
+    present = study.party(name).public_key
+    raw = parse_public(f"public key of {name}", public_key)
+    if present == raw:
+        return False
+    if present is not None and not replace:
+        value, rule = public_key_text(present), f"is the key of {name} already, and not the one that is given"
+        raise InputError(f"public_key of {name}", value, rule, "ask the party, and add --replace if it has a new one")
+    twin = next((party.name for party in study.parties if party.public_key == raw), None)
+    if twin is not None:
+        raise InputError(f"public key of {name}", public_key, f"is that of {twin}", "ask the party for its own")
+    with readable(path, _SIZE_MAX):
+        text = path.read_bytes().decode("utf-8-sig")
+    changed = _with_key(text, name, f'public_key = "{public_key_text(raw)}"')
+    if changed is None or not _is_expected(text, changed, name, key=public_key_text(raw)):
+        remedy = f'write public_key = "{public_key_text(raw)}" into the entry of {name} yourself'
+        raise FileError(path, f"lists {name} in a way that cannot be edited here", remedy)
+    with replacing(path) as temporary:
+        temporary.write_text(changed, encoding="utf-8")
+    return True
+
+
+def _with_key(text: str, name: str, line: str) -> str | None:
+    """The text with this line in the party's table; None if there is no such table."""
+    lines = text.splitlines()
+    starts = [place for place, each in enumerate(lines) if _PARTY.fullmatch(each)]
+    for start in starts:
+        end = next((place for place in range(start + 1, len(lines)) if _TABLE.match(lines[place])), len(lines))
+        if _name_in(lines[start + 1 : end]) == name:
+            inside = [each for each in lines[start + 1 : end] if not _KEY.match(each)]
+            place = next((place for place, each in enumerate(inside) if _NAME.match(each)), -1)
+            inside.insert(place + 1, line)
+            return "\n".join([*lines[: start + 1], *inside, *lines[end:]]) + "\n"
+    return None
+
+
+def _name_in(lines: list[str]) -> Any:
+    try:
+        return tomllib.loads("\n".join(lines)).get("name")
+    except ValueError:
+        return None
+
+
+def _is_expected(before: str, after: str, name: str, *, key: str) -> bool:
+    """Whether nothing but the key has changed."""
+    expected, document = tomllib.loads(before), tomllib.loads(after)
+    for party in expected["parties"]:
+        if party.get("name") == name:
+            party["public_key"] = key
+    return bool(expected == document)

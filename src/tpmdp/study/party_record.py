@@ -1,0 +1,103 @@
+"""One party's side of a session, from its ledger: the entries, the head and the balance, and what it reported."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+
+from tpmdp.errors import InputError, shown
+from tpmdp.ledger import Entry, Ledger
+from tpmdp.protocol.terms import Terms
+from tpmdp.queries.answer import Answer
+from tpmdp.study.model import Study
+from tpmdp.study.release import PartyRelease
+from tpmdp.study.session import RELEASE, key_of
+
+
+@dataclass(frozen=True)
+class LedgerBalance:
+    """What a ledger says in all, in the unit of the study, when the record is made; spent up, left down."""
+
+    limit_epsilon: float
+    limit_delta: float
+    spent: float
+    left: float  # for one more release
+
+    @classmethod
+    def of(cls, ledger: Ledger, unit: str) -> LedgerBalance:
+        """The balance of a ledger as it is."""
+        spent = ledger.spent(unit)
+        return cls(spent.limit_epsilon, spent.limit_delta, spent.epsilon, left=spent.left)
+
+    @property
+    def limit(self) -> tuple[float, float]:
+        """The most that may be spent, epsilon and delta."""
+        return self.limit_epsilon, self.limit_delta
+
+
+@dataclass(frozen=True)
+class PartyRecord:
+    """One party's side of a session: the entries in its ledger, the ledger's head and balance, and what it reported."""
+
+    party: str
+    entries: tuple[Entry, ...]
+    head: tuple[int, str]  # number and hash of the ledger's newest entry when the record was made
+    balance: LedgerBalance
+    bytes_sent: int | None = None  # None: the session has not ended for this party
+    missing: tuple[str, ...] = ()  # parties that dropped out
+
+    @property
+    def charge(self) -> Entry | None:
+        """The entry that charges the session; None if it was not charged."""
+        return next((entry for entry in self.entries if entry.is_charge), None)
+
+    @property
+    def status(self) -> str:
+        """How far the session has come for this party: held, charged or settled."""
+        return {"hold": "held", "settle": "settled"}.get(self.entries[-1].kind, "charged")
+
+    @property
+    def later(self) -> int:
+        """How many entries came after those of the session."""
+        return self.head[0] - self.entries[-1].number
+
+    @classmethod
+    def of(cls, study: Study, terms: Terms, ledger: Ledger) -> tuple[PartyRecord, tuple[Answer, ...] | None]:
+        """The record of the party that the ledger belongs to, and the answers if the ledger has them."""
+        party, key = party_of(study, ledger), key_of(terms)
+        entries = ledger.entries_of(key)
+        if not entries:
+            other = ledger.charged_plan(key.session)
+            rule = f"has no entry of {shown(terms.label)} with this plan"
+            remedy = "check the number of the session; for a report on the plan, name the study without a ledger"
+            if other is not None:
+                rule = f"has {shown(terms.label)} with another plan or query"
+                remedy = "give the study file, and the terms if there were any, with which the party joined"
+            raise InputError("ledger", str(ledger.path), rule, remedy)
+        newest = ledger.newest(1)[0]
+        record = cls(party, tuple(entries), (newest.number, newest.hash), balance=LedgerBalance.of(ledger, study.unit))
+        stored = ledger.private_state(key).get(RELEASE)
+        if stored is None:
+            return record, None
+        release = PartyRelease.of_plain(json.loads(stored))
+        return replace(record, bytes_sent=release.bytes_sent, missing=release.missing), release.answers
+
+
+@dataclass(frozen=True)
+class LedgerComparison:
+    """What a ledger shows about a record: what agrees, in words, and what the ledger cannot tell any more."""
+
+    party: str
+    proved: tuple[str, ...]
+    open_points: tuple[str, ...] = ()
+    has_answer: bool = False  # the answer in the record is that in the ledger
+
+
+def party_of(study: Study, ledger: Ledger) -> str:
+    """The party that a ledger belongs to: by its key, or by name if it was never bound to one."""
+    owner = ledger.owner
+    for party in study.parties:
+        if party.public_key == owner if owner is not None else party.name == ledger.party:
+            return party.name
+    rule = f"belongs to {shown(ledger.party)}, whose key is not in the study"
+    raise InputError("ledger", str(ledger.path), rule, "give the ledger of a party of the study")

@@ -1,0 +1,414 @@
+"""The record of a session: study, plan, ledger entries and, if wanted, the answer, in one document that can be checked.
+
+`tpmdp join --out answer.json` writes it, and every report has it inside. `SessionRecord.check` trusts nothing in it: it
+parses study and plan, proves again that the plan keeps every budget, and recomputes hashes and charges.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, fields
+from functools import cached_property
+from typing import Any, Final
+
+from tpmdp._util import fields as read
+from tpmdp._util.canonical import canonical_json
+from tpmdp._version import __version__
+from tpmdp.engines.contract import guarantee_text, lacks_noise
+from tpmdp.engines.mpyc.job import MpycJob, guarantee_of
+from tpmdp.errors import CertificateError, InputError, shown
+from tpmdp.ledger import Entry, Ledger, promise, square_up
+from tpmdp.ledger.entry import entry_hash
+from tpmdp.ledger.spending import check_limit
+from tpmdp.protocol.terms import Terms
+from tpmdp.queries.answer import Answer
+from tpmdp.queries.catalogue import KINDS, Kinds
+from tpmdp.queries.computation import SharedFunction
+from tpmdp.study.expectation import trial_terms
+from tpmdp.study.model import Study
+from tpmdp.study.party_record import LedgerBalance, LedgerComparison, PartyRecord, party_of
+from tpmdp.study.session import key_of
+
+FORMAT: Final = "tpmdp.session"
+VERSION: Final = 2
+_REMEDY: Final = "make it again with tpmdp report, from the study and the ledger"
+_ORDER: Final = ("hold", "charge", "settle")  # of the entries of a session
+_HASH: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_RELEASE: Final = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}", re.ASCII)  # a version of tpmdp
+_OTHER_MACHINE: Final = 1e-9  # logarithms differ between machines in the last digits
+
+
+@dataclass(frozen=True, eq=False)
+class SessionRecord:
+    """A session, planned or run. `answers` is None where the record must not have them, or nobody has them yet."""
+
+    study: Study
+    terms: Terms
+    parties: tuple[PartyRecord, ...] = ()
+    answers: tuple[Answer, ...] | None = None
+    written_by: str = __version__
+    is_draft: bool = False  # parties have no keys yet: nothing can be signed
+
+    @classmethod
+    def of(
+        cls, study: Study, ledgers: Sequence[Ledger] = (), terms: Terms | None = None, *, with_answer: bool = False
+    ) -> SessionRecord:
+        """The record of the study's session, from the ledgers of parties that took part; without any, of the plan.
+
+        >>> parties = [{"name": "bank", "epsilon": 1, "records": 900}, {"name": "lab", "epsilon": 2, "records": 500}]
+        >>> query = {"name": "old", "kind": "count", "column": "age", "at_least": 65}
+        >>> record = SessionRecord.of(Study.parse({"name": "demo", "delta": 1e-6, "threshold": 1,
+        ...                                        "receivers": ["bank"], "parties": parties, "queries": [query]}))
+        >>> record.status, record.is_draft
+        ('planned', True)
+        """
+        if any(party.public_key is None for party in study.parties):
+            if ledgers:
+                remedy = "give the file the parties joined with; tpmdp run leaves it in its state folder"
+                raise InputError("study", study.name, "has no public keys, so its session is not known", remedy)
+            return cls(study, trial_terms(study), is_draft=True)
+        if terms is not None:
+            study.check_terms(terms)
+        signed = study.terms() if terms is None else terms
+        pairs = [PartyRecord.of(study, signed, ledger) for ledger in ledgers]
+        names = [record.party for record, _ in pairs]
+        if len(set(names)) < len(names):
+            raise InputError("ledger", ", ".join(names), "has a party twice", "give one ledger per party")
+        answers = next((answers for _, answers in pairs if answers is not None), None)
+        if with_answer and answers is None:
+            who = ", ".join(study.receivers)
+            rule = "has no answer of this session" if ledgers else "is missing: only a receiver's ledger has the answer"
+            value = ", ".join(str(ledger.path) for ledger in ledgers) or "(none)"
+            raise InputError("ledger", value, rule, f"give the ledger of a receiver whose session has ended: {who}")
+        records = tuple(sorted((record for record, _ in pairs), key=lambda record: study.index(record.party)))
+        return cls(study, signed, records, answers=answers if with_answer else None)
+
+    @property
+    def status(self) -> str:
+        """How far the session has come: planned, held, charged or settled."""
+        order = ("planned", "held", "charged", "settled")
+        return max((record.status for record in self.parties), key=order.index, default="planned")
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Parties that dropped out."""
+        return next((record.missing for record in self.parties if record.missing), ())
+
+    @cached_property
+    def guarantee(self) -> str:
+        """What a result of this session promises."""
+        computation = self.study.computation
+        if not isinstance(computation, SharedFunction):
+            return guarantee_text(self.terms)
+        query, parties = computation.query, self.study.party_records
+        parameters = query.parameters(parties, self.terms.grid)
+        return guarantee_of(MpycJob.of(self.terms, query.function, parameters, sizes=query.sizes(parties)))
+
+    def charge_of(self, party: str) -> float:
+        """What the session costs a party: its real epsilon at its own delta, rounded up."""
+        index = self.study.index(party)
+        mu, closeness = self.terms.charge(index)
+        return promise(square_up(mu), closeness, float(self.terms.spec.delta[index]))
+
+    # As a document ----------------------------------------------------------------------------------------------------
+
+    def document(self) -> dict[str, Any]:
+        """As plain JSON values; what hashes cover is exact."""
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "written_by": self.written_by,
+            "session": self.study.label,
+            "receivers": list(self.study.receivers),
+            "answers": None if self.answers is None else [answer.plain() for answer in self.answers],
+            "draft": self.is_draft,
+            "study": self.study.toml(),
+            "terms": self.terms.canonical(),
+            "plan_hash": self.terms.plan_hash.hex(),
+            "keyless_hash": self.terms.keyless_hash.hex(),
+            "parties": [
+                {
+                    "party": record.party,
+                    "entries": [_plain_entry(entry) for entry in record.entries],
+                    "head": list(record.head),
+                    "balance": {item.name: getattr(record.balance, item.name).hex() for item in fields(LedgerBalance)},
+                    "bytes_sent": record.bytes_sent,
+                    "missing": list(record.missing),
+                }
+                for record in self.parties
+            ],
+        }
+
+    def text(self) -> str:
+        """The document as canonical text: equal records have equal texts."""
+        return canonical_json(self.document())
+
+    @classmethod
+    def parse(cls, document: Any, kinds: Kinds = KINDS) -> SessionRecord:
+        """The record of a document, whoever wrote it; `check` says whether it holds."""
+        keys = ("format", "version", "written_by", "session", "receivers", "answers", "draft", "study", "terms")
+        if not isinstance(document, dict) or (document.get("format"), document.get("version")) != (FORMAT, VERSION):
+            given = document if isinstance(document, dict) else {}
+            value = f"{read.written(given.get('format'))} version {read.written(given.get('version'))}"
+            remedy = "use the tpmdp that wrote it, or make it again with tpmdp report, from the study and the ledger"
+            raise InputError("format", value, f"is not {FORMAT} version {VERSION}", remedy)
+        root = read.table("record", document, [*keys, "plan_hash", "keyless_hash", "parties"])
+        study = _read_study(root["study"], kinds)
+        answers = root["answers"]
+        record = cls(
+            study,
+            Terms.parse(_text("terms", root["terms"])),
+            tuple(_read_party(study, each) for each in read.entries("parties", root["parties"])),
+            answers=None if answers is None else tuple(_read_answer(each) for each in read.entries("answers", answers)),
+            written_by=_version("written_by", root["written_by"]),
+            is_draft=read.truth("draft", root["draft"]),
+        )
+        if canonical_json(record.document()) != canonical_json(document):
+            raise InputError("record", study.label, "does not agree with itself", _REMEDY)
+        return record
+
+    # Checks -----------------------------------------------------------------------------------------------------------
+
+    def check(self) -> list[str]:
+        """Prove what can be proved from the record alone, in words; a `CertificateError` says what does not hold."""
+        try:
+            self.study.check_terms(self.terms)
+            for index in range(self.terms.count):
+                self.terms.check(index)
+        except InputError as error:
+            raise CertificateError(str(error)) from None
+        statements = [f"the plan is for this study: {len(self.study.parties)} parties and {self._queries}"]
+        if lacks_noise(self.terms):
+            statements.append("NO NOISE IS ADDED: receivers learn the exact answer, and no budget is promised")
+        else:
+            most = f"coalitions of up to {self.terms.colluders}"
+            drop = f" besides {self.terms.tolerate} that drop out" if self.terms.tolerate else ""
+            statements.append(f"every budget holds against {most}{drop}, proved in exact arithmetic")
+        if self.is_draft:
+            if self.parties or self.answers is not None:
+                raise CertificateError("draft violated: a study without keys has no session")
+            return [*statements, "parties have no keys yet: nothing was signed or charged"]
+        for record in self.parties:
+            statements.append(self._check_party(record))
+        if self.answers is not None:
+            self._check_answers()
+        return statements
+
+    @property
+    def _queries(self) -> str:
+        count = len(self.study.queries)
+        return "1 query" if count == 1 else f"{count} queries"
+
+    def _check_party(self, record: PartyRecord) -> str:
+        """The entries of a party are about this session, unaltered, and charge what it costs."""
+        name, key = record.party, key_of(self.terms)
+        kinds = ["charge" if entry.is_charge else entry.kind for entry in record.entries]
+        if kinds != [kind for kind in _ORDER if kind in kinds] or (kinds[-1] == "settle" and "charge" not in kinds):
+            raise CertificateError(f"ledger violated: entries of {name} are {', '.join(kinds)}")
+        mu, closeness = self.terms.charge(self.study.index(name))
+        previous = None
+        for entry in record.entries:
+            if entry.hash != entry_hash(astuple(entry)):
+                raise CertificateError(f"ledger violated: entry {entry.number} of {name} does not match its hash")
+            if previous is not None and (
+                entry.number <= previous.number
+                or (entry.number == previous.number + 1 and entry.previous != previous.hash)
+            ):
+                raise CertificateError(f"ledger violated: entry {entry.number} of {name} is out of order")
+            if (entry.session, entry.plan) != (key.session.hex(), key.plan.hex()) or entry.study != self.study.label:
+                raise CertificateError(f"ledger violated: entry {entry.number} of {name} is about another session")
+            if (entry.is_charge or entry.kind == "hold") and (entry.mu, entry.closeness) != (mu, closeness):
+                raise CertificateError(f"charge violated: entry {entry.number} of {name} is not what the plan costs")
+            previous = entry
+        if len(record.missing) > self.study.tolerate or name in record.missing:
+            raise CertificateError(f"drop-outs violated: {name} says that {len(record.missing)} dropped out")
+        number, head = record.head
+        newest = record.entries[-1]
+        if number < newest.number or (number == newest.number and head != newest.hash):
+            raise CertificateError(f"ledger violated: the head of {name} is not a later entry")
+        if not record.later and record.balance.limit != (newest.limit_epsilon, newest.limit_delta):
+            raise CertificateError(f"limit violated: that of {name} is not the one in its newest entry")
+        spent = promise(newest.mu_squared_total, newest.closeness_total, record.balance.limit_delta)
+        if not spent <= record.balance.spent * (1 + _OTHER_MACHINE):
+            raise CertificateError(f"balance violated: {name} has spent more than the record says")
+        if not 0 <= record.balance.left <= record.balance.limit_epsilon:
+            raise CertificateError(f"balance violated: {name} cannot have so much left")
+        what = {"held": "has set room aside", "charged": "was charged", "settled": "was charged"}[record.status]
+        entries = f"{len(kinds)} of the {number} entries in its ledger"
+        return f"{name} {what} for this session and plan: {entries}, with their hashes; head {head[:16]}"
+
+    def _check_answers(self) -> None:
+        names = {query.name for query in self.study.queries}
+        for answer in self.answers or ():
+            if answer.query not in names:
+                raise CertificateError(f"answer violated: {shown(answer.query)} is not a query of the study")
+        if not any(record.party in self.study.receivers and record.status == "settled" for record in self.parties):
+            raise CertificateError("answer violated: no receiver in this record has finished the session")
+
+    def check_ledger(self, ledger: Ledger) -> LedgerComparison:
+        """Compare with a party's ledger; a `CertificateError` says what differs."""
+        name = party_of(self.study, ledger)
+        record = next((each for each in self.parties if each.party == name), None)
+        if record is None:
+            raise InputError("ledger", str(ledger.path), f"is of {name}, who is not in the record", "give another one")
+        for entry in record.entries:
+            if not ledger.has_entry(entry.number, entry.hash):
+                raise CertificateError(f"ledger violated: the ledger of {name} has no such entry {entry.number}")
+        if not ledger.has_entry(*record.head):
+            raise CertificateError(f"ledger violated: the ledger of {name} does not have the record's head")
+        if ledger.limit(self.study.unit, record.head[0]) != record.balance.limit:
+            raise CertificateError(f"limit violated: the ledger of {name} had another one at entry {record.head[0]}")
+        mine, answers = PartyRecord.of(self.study, self.terms, ledger)
+        if record.status == "settled":
+            for field in ("bytes_sent", "missing"):
+                if getattr(mine, field) != getattr(record, field):
+                    raise CertificateError(f"{field} violated: the ledger of {name} has another value")
+        proved, open_points = self._compare_heads(record, mine)
+        has_answer = self.answers is not None and answers is not None
+        if has_answer:
+            if answers != self.answers:
+                raise CertificateError(f"answer violated: the ledger of {name} has another answer")
+            proved.append(f"the answer is the one in the ledger of {name}")
+        return LedgerComparison(name, tuple(proved), tuple(open_points), has_answer=has_answer)
+
+    def _compare_heads(self, record: PartyRecord, mine: PartyRecord) -> tuple[list[str], list[str]]:
+        """What the ledger says now against what it said then: what agrees, and what cannot be compared any more."""
+        name, then, now = record.party, record.balance, mine.balance
+        newer = mine.head[0] - record.head[0]
+        if not newer:
+            for field in ("spent", "left"):
+                if not math.isclose(getattr(then, field), getattr(now, field), rel_tol=_OTHER_MACHINE):
+                    raise CertificateError(f"balance violated: {field} is another number in the ledger of {name}")
+            return [f"the ledger of {name} has these entries, this limit and this head"], []
+        followed = "1 newer entry followed" if newer == 1 else f"{newer} newer ones followed"
+        proved = [f"the ledger of {name} has these entries; {followed}"]
+        if now.limit != then.limit:
+            limits = [f"epsilon {epsilon:g} at delta {delta:g}" for epsilon, delta in (then.limit, now.limit)]
+            proved.append(f"the limit of {name} was {limits[0]} then and is {limits[1]} now")
+        return proved, [f"what {name} had spent and left in all when the report was made: its ledger has moved on"]
+
+    def check_approved(self, text: str) -> str:
+        """Compare with the hash of a draft that was approved."""
+        digits, own = text.strip().lower(), self.terms.keyless_hash.hex()
+        if not _HASH.fullmatch(digits):
+            rule = "must be 64 digits of hexadecimal"
+            raise InputError("approved", text, rule, "copy it from the draft, or from tpmdp fingerprint")
+        if digits != own:
+            raise CertificateError(f"approval violated: the approved study has another hash than {own}")
+        return "this is the study that was approved, by its hash without keys"
+
+    def open_points(self, compared: Sequence[LedgerComparison] = (), *, is_approved: bool = False) -> list[str]:
+        """What neither the record alone nor a comparison with these ledgers proves, in words."""
+        points = [point for each in compared for point in each.open_points]
+        done = {each.party for each in compared}
+        others = [record.party for record in self.parties if record.party not in done]
+        if others:
+            whose = "yours with --ledger" if not done else "theirs with --ledger"
+            points.append(f"that the entries are in the ledgers of {_some(others)}: give {whose}")
+            points.append(
+                f"limits, sums spent, bytes sent and drop-outs as {_some(others)} saw them: only their ledgers tell"
+            )
+        absent = [party.name for party in self.study.parties if party.name not in {each.party for each in self.parties}]
+        if self.parties and absent:
+            points.append(f"what {_some(absent)} did: this report has no entries of theirs")
+        if not is_approved:
+            points.append("that this is the study you approved: give the hash of the draft with --approved")
+        if not self.is_draft:
+            points.append("who holds the keys: one person can make them all; compare tpmdp fingerprint by telephone")
+        if self.answers is not None and not any(each.has_answer for each in compared):
+            points.append("that this is the answer: give the ledger of a receiver with --ledger")
+        return points
+
+
+def _plain_entry(entry: Entry) -> dict[str, Any]:
+    """An entry as JSON values; numbers in hexadecimal, as its hash has them."""
+    values = {item.name: getattr(entry, item.name) for item in fields(Entry)}
+    return {name: value.hex() if isinstance(value, float) else value for name, value in values.items()}
+
+
+def _read_entry(value: Any) -> Entry:
+    table = read.table("entry", value, [item.name for item in fields(Entry)])
+    values: dict[str, Any] = {}
+    for item in fields(Entry):
+        raw = table[item.name]
+        if item.type == "float":
+            values[item.name] = _hex(item.name, raw)
+        elif item.name == "number":
+            values[item.name] = read.whole("number", raw, 1, high=1 << 53)
+        else:
+            values[item.name] = _text(item.name, raw)
+    return Entry(**values)
+
+
+def _read_party(study: Study, value: Any) -> PartyRecord:
+    table = read.table("party", value, ("party", "entries", "head", "balance", "bytes_sent", "missing"))
+    name = _text("party", table["party"])
+    study.index(name)  # refuses a party that is not in the study
+    entries = tuple(_read_entry(each) for each in read.entries("entries", table["entries"]))
+    head, sent = read.entries("head", table["head"]), table["bytes_sent"]
+    if not entries or len(head) != 2:
+        raise InputError("entries", len(entries), f"of {name} lack something", _REMEDY)
+    balance = read.table("balance", table["balance"], [item.name for item in fields(LedgerBalance)])
+    check_limit(*(_hex(key, balance[key]) for key in ("limit_epsilon", "limit_delta")))
+    missing = tuple(_text("missing", each) for each in read.entries("missing", table["missing"]))
+    for each in missing:
+        study.index(each)
+    return PartyRecord(
+        name,
+        entries,
+        (read.whole("head", head[0], 1, high=1 << 53), _text("head", head[1])),
+        balance=LedgerBalance(**{key: _hex(key, each) for key, each in balance.items()}),
+        bytes_sent=None if sent is None else read.whole("bytes_sent", sent, 0, high=1 << 53),
+        missing=missing,
+    )
+
+
+def _read_answer(value: Any) -> Answer:
+    keys = ("query", "part", "value", "standard_error", "low", "high", "note")
+    table = read.table("answer", value, keys, optional=("noise", "always_low", "always_high"))
+    for key, each in table.items():
+        if key in ("query", "part", "note"):
+            _text(key, each)
+        elif each is not None:
+            read.number(key, each, finite=True)
+    try:
+        return Answer.of_plain(table)
+    except (KeyError, TypeError, ValueError):
+        raise InputError("answer", read.written(value), "is not an answer", _REMEDY) from None
+
+
+def _read_study(value: Any, kinds: Kinds) -> Study:
+    try:
+        document: Mapping[str, Any] = tomllib.loads(_text("study", value), parse_float=read.parse_float)
+    except (ValueError, RecursionError):
+        raise InputError("study", value, "is not valid TOML", _REMEDY) from None
+    return Study.parse(document, kinds)
+
+
+def _text(field: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise InputError(field, read.written(value), "is not text", _REMEDY)
+    return value
+
+
+def _version(field: str, value: Any) -> str:
+    if not isinstance(value, str) or not _RELEASE.fullmatch(value):
+        raise InputError(field, read.written(value), "is not a version such as 0.8.0", _REMEDY)
+    return value
+
+
+def _some(names: Sequence[str], most: int = 12) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def _hex(field: str, value: Any) -> float:
+    try:
+        number = float.fromhex(_text(field, value))
+    except (ValueError, OverflowError):
+        raise InputError(field, read.written(value), "is not a number in hexadecimal", _REMEDY) from None
+    if math.isnan(number):
+        raise InputError(field, read.written(value), "is not a number", _REMEDY)
+    return number

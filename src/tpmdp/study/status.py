@@ -1,0 +1,132 @@
+"""How far a session is, for any of its parties: what the relay holds. Nothing is joined, charged, sent or changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from tpmdp._util.clock import now_s
+from tpmdp._util.files import StrPath, as_path
+from tpmdp.engines.relay.mailbox import Mailbox
+from tpmdp.engines.relay.status import SessionStatus
+from tpmdp.errors import InputError
+from tpmdp.protocol.terms import Terms
+from tpmdp.study.events import names_text
+from tpmdp.study.model import Study
+
+_TIMEOUT_S: Final = 20.0
+
+
+@dataclass(frozen=True)
+class PartyStatus:
+    """What the relay holds of one party."""
+
+    party: str
+    agreed: bool
+    key: bool
+    """A key for the newest attempt."""
+    submitted: bool
+    """In the newest attempt. The lead receiver never submits: it adds up what the others do."""
+    answered: bool
+    """An answer or a receipt has been sent to it; the lead receiver has the answer by then."""
+    other_plan: bool
+    """It has joined with another study or plan."""
+
+
+@dataclass(frozen=True)
+class StudyStatus:
+    """What the relay holds of a session. Nobody need trust the relay, so this is what it says, and no proof."""
+
+    session: str
+    """Name of the study and number of the session."""
+    known: bool
+    """Whether the relay knows the session; otherwise nobody has joined there."""
+    attempt: int
+    lead: str
+    """The receiver that adds up."""
+    parties: tuple[PartyStatus, ...]
+
+    def plain(self) -> dict[str, Any]:
+        """As values for JSON, with the summary."""
+        return {**asdict(self), "summary": self.summary()}
+
+    def summary(self) -> str:
+        """Where the session stands, in one sentence.
+
+        >>> here = PartyStatus("north", agreed=True, key=True, submitted=False, answered=False, other_plan=False)
+        >>> away = PartyStatus("south", agreed=False, key=False, submitted=False, answered=False, other_plan=False)
+        >>> StudyStatus("demo / session 1", known=True, attempt=1, lead="north", parties=(here, away)).summary()
+        '1 of 2 have joined; waiting for south'
+        """
+        if not any(party.agreed or party.other_plan for party in self.parties):
+            return "nobody has joined at this relay yet"
+        if any(party.answered for party in self.parties):
+            return "finished: the lead receiver has sent the answers"
+        count = len(self.parties)
+        agreed = [party for party in self.parties if party.agreed]
+        if len(agreed) < count:
+            return f"{len(agreed)} of {count} have joined; waiting for {self._lacking(lambda party: party.agreed)}"
+        keys = self._lacking(lambda party: party.key)
+        if keys:
+            return f"all {count} have joined; waiting for the key of {keys}"
+        submissions = self._lacking(lambda party: party.submitted or party.party == self.lead)
+        if submissions:
+            return f"all {count} have joined; waiting for the submission of {submissions}"
+        return f"all have submitted; waiting for the answer of {self.lead}"
+
+    def _lacking(self, has: Callable[[PartyStatus], bool]) -> str:
+        return names_text([party.party for party in self.parties if not has(party)])
+
+
+def study_status(
+    study: Study,
+    identity: Ed25519PrivateKey,
+    relay: str,
+    *,
+    certificate_authority: StrPath | None = None,
+    terms: Terms | None = None,
+) -> StudyStatus:
+    """Ask the relay how far the study's session is, as the party that this key belongs to.
+
+    RelayError if the relay cannot be used now.
+    """
+    if not study.computation.uses_relay:
+        rule = "is not used by this study, whose parties connect to each other"
+        raise InputError("relay", relay, rule, "ask the parties; tpmdp join shows who is connected")
+    offered = study.terms() if terms is None else terms
+    study.check_terms(offered)
+    public = identity.public_key().public_bytes_raw()
+    if public not in offered.roster:
+        raise InputError("key", "(not shown)", "is of no party of this study", "give the key file of a party")
+    mailbox = Mailbox(
+        relay,
+        offered,
+        offered.roster.index(public),
+        identity=identity,
+        deadline=now_s() + _TIMEOUT_S,
+        certificate_authority=None if certificate_authority is None else as_path(certificate_authority),
+    )
+    with mailbox:
+        status = mailbox.look()
+    parties = [_party_status(offered, index, status) for index in range(offered.count)]
+    return StudyStatus(
+        offered.label,
+        known=status is not None,
+        attempt=0 if status is None else status.attempt,
+        lead=offered.spec.name(offered.lead),
+        parties=tuple(parties),
+    )
+
+
+def _party_status(terms: Terms, index: int, status: SessionStatus | None) -> PartyStatus:
+    return PartyStatus(
+        terms.spec.name(index),
+        agreed=status is not None and index in status.agreed,
+        key=status is not None and index in status.keys,
+        submitted=status is not None and index in status.submitted,
+        answered=status is not None and index in status.answered,
+        other_plan=status is not None and index in status.other_plan,
+    )

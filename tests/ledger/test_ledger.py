@@ -926,7 +926,7 @@ def test_commands(path: Path, tmp_path: Path) -> None:
         "04000000",
         "0.396858",
         "answer",
-        "limit epsilon 1, delta 1e-06",
+        "limit 1 at 1e-06",
     ):
         assert part in text
     assert "spent epsilon 0.396858, limit epsilon 1 at delta 1e-06; left for one more release: epsilon 0.89" in text

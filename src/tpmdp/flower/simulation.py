@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from logging import WARNING, FileHandler, getLogger
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Thread, get_ident
 from typing import Any, Final, cast
 
 from flwr.app import Context, Message
@@ -29,6 +29,7 @@ from tpmdp.flower.mod import APP_FAILED
 
 _LOOPBACK: Final = "127.0.0.1"
 _FOLLOW_S: Final = 0.2  # between two looks at what the clients warn of
+FOLLOWER: Final = "tpmdp warnings"  # the thread that shows them
 QUIET: Final = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -73,7 +74,8 @@ class _WarningApp:
     def __call__(self, message: Message, context: Context) -> Message:
         handler, logger = FileHandler(self._file, encoding="utf-8", delay=True), getLogger("flwr")
         handler.setLevel(WARNING)
-        handler.addFilter(lambda record: record.getMessage().startswith("tpmdp:"))
+        own = get_ident()
+        handler.addFilter(lambda record: record.thread == own and record.getMessage().startswith("tpmdp:"))
         logger.addHandler(handler)
         try:
             return self._app(message, context)
@@ -97,7 +99,7 @@ def _shown_warnings(folder: Path) -> Iterator[Path]:
                     log(WARNING, "%s", line.rstrip())
                     failures += f": {APP_FAILED}: " in line
 
-        thread = Thread(target=follow, daemon=True)
+        thread = Thread(target=follow, name=FOLLOWER, daemon=True)
         thread.start()
         try:
             yield Path(file.name)

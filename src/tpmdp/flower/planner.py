@@ -72,7 +72,8 @@ class RoundPlanner:
         if noise > self._noise_max:
             rule = f"is less than the noise in each entry of the average among {plural(len(clients), 'client')}, "
             rule += rounded_up(noise, 3)
-            raise TooNoisyError("noise_max", f"{self._noise_max:g}", rule, f"{_LESS_NOISE}; or raise noise_max")
+            remedy = f"{_LESS_NOISE}; or raise noise_max"
+            raise TooNoisyError("noise_max", f"{self._noise_max:g}", rule, remedy=remedy)
 
     def outlook(self) -> tuple[list[str], str]:
         """What the current plan says of the noise, one fact per line, and a warning if little else will be left."""

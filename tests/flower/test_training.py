@@ -735,7 +735,7 @@ def test_one_client_without_budget_stops_and_the_others_go_on(tmp_path: Path) ->
 def test_clients_without_budget_from_the_start(tmp_path: Path) -> None:
     world = make_world(tmp_path, 2, rounds=1)
     world.start(spied(world))
-    with pytest.raises(InputError, match="budget left"):
+    with pytest.raises(InputError, match="all budgets are spent"):
         world.start(spied(world))
     assert all(len(world.charged(number)) == 1 for number in range(2))
 

@@ -57,8 +57,10 @@ def check_party(
     >>> study = Study.parse({"name": "demo", "delta": 1e-6, "threshold": 1, "receivers": "all",
     ...                      "parties": parties, "queries": [query]})
     >>> result = check_party(study, "bank", {"days": np.array([1.0, 70.0, np.nan])})
-    >>> [str(problem).split(":")[0] for problem in result.problems]
-    ['public_key of bank = (none) is missing', 'data of bank = 1 of 3 records have bad values (column days, record 3)']
+    >>> for problem in result.problems:
+    ...     print(str(problem).split(":")[0])
+    data of bank = 1 of 3 records have bad values (column days, record 3)
+    public_key of bank, lab = (none) is missing
     >>> result.clipped[0].above, round(result.cost, 6)
     (1, 1.0)
     """

@@ -149,7 +149,7 @@ def verify(
     queries_file: Path | None,
     as_json: bool,
 ) -> None:
-    """Check a plan.json, or a report of tpmdp report or join --out, whoever made it.
+    """Check a plan.json, or a report of tpmdp report or join --out, from any author.
 
     A plan: prove in exact arithmetic that it is private and optimal, with neither planner, calibration nor solver. A
     report: prove that its plan keeps every budget, recompute hashes and charges, and compare the page with the record

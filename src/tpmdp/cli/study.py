@@ -261,7 +261,7 @@ def read_study(path: Path, session: int | None, deadline: str | None, queries_fi
 
 
 def check_ledger_files(paths: Sequence[Path]) -> None:
-    """Refuse files that are no ledgers of a session that has run; none of them may be open in this process."""
+    """Refuse files other than ledgers; none of them may be open in this process."""
     from tpmdp._util.files import readable
     from tpmdp.errors import FileError
 

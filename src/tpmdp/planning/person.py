@@ -45,7 +45,7 @@ class PersonProtection:
 class Attack:
     """The worst coalition with some of the person's parties as members. Exact, in units of 2**-1074.
 
-    `exposed` are the person's parties that are no members.
+    `exposed` are the person's parties outside the coalition.
     """
 
     change: int

@@ -148,7 +148,7 @@ class SessionRecord:
 
     @classmethod
     def parse(cls, document: Any, kinds: Kinds = KINDS) -> SessionRecord:
-        """The record of a document, whoever wrote it; `check` says whether it holds."""
+        """The record of a document from any author; `check` says whether it holds."""
         keys = ("format", "version", "written_by", "session", "receivers", "answers", "draft", "study", "terms")
         if not isinstance(document, dict) or (document.get("format"), document.get("version")) != (FORMAT, VERSION):
             given = document if isinstance(document, dict) else {}

@@ -45,6 +45,7 @@ def trainings() -> dict[str, dict[str, Any]]:
     return {module: flower.run(module, {"clients": 3, "entries": 5, **more}) for module, more in FLOWER_TOY.items()}
 
 
+@pytest.mark.long
 @pytest.mark.flower
 def test_both_flower_peers_train(trainings: dict[str, dict[str, Any]]) -> None:
     for module, result in trainings.items():

@@ -275,7 +275,10 @@ def test_nothing_is_pickled() -> None:
         MpycEngine(f"{HERE}:transfers").run(world.terms, world.identities, world.vectors, HANG_S)
 
 
-@pytest.mark.parametrize("module", ["tests.engines.mpyc_as_it_comes", "tpmdp.engines.mpyc.worker"])
+@pytest.mark.parametrize(
+    "module",
+    [pytest.param("tests.engines.mpyc_as_it_comes", marks=pytest.mark.long), "tpmdp.engines.mpyc.worker"],
+)
 def test_a_comparison_tells_a_curious_party_nothing(tmp_path: Path, module: str) -> None:
     """MPyC as it comes opens what gives the inputs away; here there is no such opening to be seen."""
     world = World(3, 1, [0], dimension=30)

@@ -39,7 +39,7 @@ def is_receipt(told: object, note: str) -> bool:
     )
 
 
-@pytest.mark.parametrize("receivers", [["bank"], ["bank", "school"]])
+@pytest.mark.parametrize("receivers", [pytest.param(["bank"], marks=pytest.mark.long), ["bank", "school"]])
 @pytest.mark.parametrize("kind", ["maximum", "vertical"])
 def test_a_corrupt_receiver_sees_one_result_and_no_second_one_with_the_same_noise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, receivers: list[str]

@@ -204,6 +204,7 @@ def test_connections_of_an_address_are_capped(begin: Callable[..., Running]) -> 
             assert elsewhere.get("/health").status_code == 200
 
 
+@pytest.mark.long
 def test_idle_connections_of_a_greedy_address_make_room_for_others(begin: Callable[..., Running]) -> None:
     relay = begin(connections_max=6, address_connections_max=6, **PATIENT)
     assert number(relay, "connections") == 1

@@ -110,7 +110,14 @@ def test_a_relay_that_sends_nonsense_is_left_in_good_order(
 
 @pytest.mark.parametrize(
     "mode",
-    ["drip", "slow head", "100 continue", "80,000 frames", "nothing at once", "silence", "a new nonce each time"],
+    [
+        "drip",
+        "silence",
+        *(
+            pytest.param(mode, marks=pytest.mark.long)
+            for mode in ("slow head", "100 continue", "80,000 frames", "nothing at once", "a new nonce each time")
+        ),
+    ],
 )
 def test_no_relay_holds_a_party_past_its_deadline(tmp_path: Path, mode: str) -> None:
     with Consortium(tmp_path) as consortium, TarPit(mode) as pit:

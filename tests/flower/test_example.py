@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.patience import HANG_S
 
 ROOT = Path(__file__).parents[2]
@@ -17,6 +19,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, check=False)
 
 
+@pytest.mark.long
 def test_the_digits_example_trains_and_draws(tmp_path: Path) -> None:
     out = tmp_path / "digits"
     small = ("--clients", "20", "--rounds", "3", "--seeds", "2", "--methods", "balanced")

@@ -93,7 +93,7 @@ def test_it_listens_on_loopback_only(running: tuple[int, Path]) -> None:
     assert {address for _, address, _ in found} <= {"127.0.0.1", "::ffff:127.0.0.1", "::1"}, found
 
 
-@pytest.mark.parametrize("token", [None, "0" * 64])
+@pytest.mark.parametrize("token", [pytest.param(None, marks=pytest.mark.long), "0" * 64])
 def test_a_process_without_its_token_is_refused(running: tuple[int, Path], token: str | None, tmp_path: Path) -> None:
     ports = [port for name, _, port in bound_sockets(descendants(running[0])) if name == "gcs_server"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}

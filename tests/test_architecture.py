@@ -37,6 +37,7 @@ LAYERS = [
     "mechanisms",
     "report",
     "experiments",
+    "page",
     "cli",
     "__main__",
 ]

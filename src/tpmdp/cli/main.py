@@ -22,6 +22,7 @@ from tpmdp.cli.completion import answer_shell, completion
 from tpmdp.cli.experiment import experiment
 from tpmdp.cli.flower import flower
 from tpmdp.cli.ledger import ledger
+from tpmdp.cli.page import page
 from tpmdp.cli.plan import plan, verify
 from tpmdp.cli.query import check_query, query
 from tpmdp.cli.relay import relay
@@ -46,7 +47,7 @@ def cli() -> None:
 
 cli.add_sections(
     {
-        "Start a study": (init, invite, accept, keygen, key),
+        "Start a study": (page, init, invite, accept, keygen, key),
         "Look before you pay": (check, query, plan, verify, fingerprint, terms, check_query),
         "Take part": (run, join, status, report, relay, ledger),
         "Learn and compare": (flower, experiment),

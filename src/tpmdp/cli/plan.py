@@ -77,6 +77,7 @@ def plan(
     Example: tpmdp plan parties.csv --threshold 2 --receivers bank,city --out plan.json --plot plan.png
     """
     from tpmdp._util.progress import stage
+    from tpmdp.planning.plan import tolerant
 
     _check_outputs(parties, out, plot)
     with stage("reading parties") as report_progress:
@@ -84,7 +85,8 @@ def plan(
     listed = source.parties
     asked = listed.spec(_threshold(threshold, listed), _receivers(receivers, listed))
     tolerate = source.tolerate if tolerate is None else tolerate
-    spec = _tolerant(asked, tolerate)
+    with as_flags({"tolerate": "--tolerate"}):
+        spec = tolerant(asked, tolerate)
     places = [_places(person, spec) for person in people]
     from tpmdp.planning.person import person_protection
     from tpmdp.planning.plan import plan as make_plan
@@ -265,21 +267,6 @@ def _threshold(option: str | None, parties: PartiesTable) -> Any:
     except ValueError:
         remedy = "give how many parties may collude, such as 2"
         raise InputError("threshold", option, "is not a number", remedy) from None
-
-
-def _tolerant(spec: Spec, tolerate: int) -> Spec:
-    """The plan covers colluders and parties that drop out: the noise of both is missing."""
-    if tolerate == 0:
-        return spec
-    if tolerate < 0:
-        raise InputError("--tolerate", tolerate, "must be 0 or more", "say how many parties may drop out")
-    if not isinstance(spec.threshold, int) or spec.threshold == 0:
-        rule = "needs one threshold for all, of at least 1"
-        raise InputError("--tolerate", tolerate, rule, "set --threshold, or leave it out")
-    if spec.threshold + tolerate >= spec.count:
-        rule = f"plus threshold ({spec.threshold}) must be less than the number of parties ({spec.count})"
-        raise InputError("--tolerate", tolerate, rule, "lower one of them")
-    return spec.replace(threshold=spec.threshold + tolerate)
 
 
 def _weighting(option: str | None, parties: PartiesTable) -> Any:

@@ -21,7 +21,7 @@ def safe(value: object) -> Html:
     return value if isinstance(value, Html) else Html(html.escape(str(value), quote=True))
 
 
-def tag(name: str, *contents: object, **attributes: object) -> Html:
+def tag(name: str, /, *contents: object, **attributes: object) -> Html:
     """An element; `class_` stands for class, and `data_x` for data-x.
 
     >>> tag("p", "a < b", class_="note")

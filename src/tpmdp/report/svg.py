@@ -47,6 +47,7 @@ class Chart:
     mark: tuple[float, float] | None = None
     is_log: bool = False  # both axes
     ticks: Sequence[tuple[float, str]] = field(default=())  # of the lower axis
+    mark_label: str = "this study"
 
 
 def nice_ticks(low: float, high: float, most: int = 6) -> list[float]:
@@ -169,7 +170,7 @@ def _legend(chart: Chart, x: float, y: float) -> list[Html]:
     if chart.mark is not None:
         box = {"x": _c(x), "y": _c(y - 9), "width": "10", "height": "10"}
         parts.append(tag("rect", **box, fill="none", stroke=BLACK, stroke_width="1.6"))
-        parts.append(_words("this study", x + 15, y))
+        parts.append(_words(chart.mark_label, x + 15, y))
     return parts
 
 

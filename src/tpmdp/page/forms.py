@@ -1,0 +1,159 @@
+"""Forms: what a browser sends, read once, and the controls that it shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import parse_qs
+
+from starlette.requests import Request
+
+from tpmdp._util.fields import parse_float
+from tpmdp.errors import InputError
+from tpmdp.report.markup import Html, joined, tag
+
+FIELDS_MAX: Final = 20_000
+_WHOLE_DIGITS: Final = 15
+
+
+@dataclass(frozen=True)
+class PageForm:
+    """The fields of a form. All of them come from outside: text, until a method here has checked it."""
+
+    values: Mapping[str, Sequence[str]]
+
+    @classmethod
+    async def of(cls, request: Request) -> PageForm:
+        """The form that a request carries; the gate has limited its size."""
+        text = (await request.body()).decode("utf-8", "replace")
+        try:
+            return cls(parse_qs(text, keep_blank_values=True, max_num_fields=FIELDS_MAX))
+        except ValueError:
+            rule = f"must have at most {FIELDS_MAX} fields"
+            raise InputError("form", f"{len(text)} bytes", rule, "remove some") from None
+
+    def text(self, name: str, default: str = "") -> str:
+        """A field's text, without blanks around it.
+
+        >>> PageForm({"name": [" flu "]}).text("name")
+        'flu'
+        """
+        return (self.values.get(name) or [default])[0].strip()
+
+    def all(self, name: str) -> list[str]:
+        """The texts of a field that is there several times."""
+        return [value.strip() for value in self.values.get(name, [])]
+
+    def has(self, name: str) -> bool:
+        """Whether a box is ticked."""
+        return name in self.values
+
+    def number(self, name: str, field: str, default: float | None = None) -> float:
+        """A number; `field` is what people call it.
+
+        >>> PageForm({"epsilon": ["x"]}).number("epsilon", "epsilon of north")
+        Traceback (most recent call last):
+            ...
+        tpmdp.errors.InputError: epsilon of north = x is not a number: write digits, such as 0.5
+        """
+        text = self.text(name)
+        return default if not text and default is not None else parse_number(field, text)
+
+    def whole(self, name: str, field: str, default: int | None = None) -> int:
+        """A whole number that is 0 or more."""
+        text = self.text(name)
+        return default if not text and default is not None else parse_whole(field, text)
+
+
+def parse_number(field: str, text: str) -> float:
+    """A number that somebody typed; a comma is refused, as it means different things in different countries."""
+    try:
+        if "_" in text:
+            raise ValueError
+        return parse_float(text)
+    except ValueError:
+        raise InputError(field, text, "is not a number", "write digits, such as 0.5") from None
+
+
+def parse_whole(field: str, text: str) -> int:
+    """A whole number that somebody typed.
+
+    >>> parse_whole("records", "12")
+    12
+    """
+    if not (text.isascii() and text.isdigit() and len(text) <= _WHOLE_DIGITS):
+        raise InputError(field, text, "must be a whole number", "write digits, such as 2")
+    return int(text)
+
+
+# Controls -------------------------------------------------------------------------------------------------------------
+
+
+def control(label: str, inner: Html, hint: str = "", *, id: str) -> Html:  # noqa: A002
+    """A labelled control. `inner` has this id, and `aria-describedby` for the hint."""
+    parts = [tag("label", label, for_=id), inner]
+    if hint:
+        parts.append(tag("p", hint, class_="hint", id=f"{id}-hint"))
+    return tag("div", *parts, class_="control")
+
+
+def text_field(
+    label: str, name: str, value: object = "", *, hint: str = "", kind: str = "text", **more: object
+) -> Html:
+    """A field for a line of text. `kind` may be "decimal" or "numeric", for the keyboard of a phone."""
+    attributes: dict[str, object] = {"id": name, "name": name, "value": value, "type": "text", "autocomplete": "off"}
+    if kind != "text":
+        attributes |= {"inputmode": kind}
+    if hint:
+        attributes["aria_describedby"] = f"{name}-hint"
+    return control(label, void("input", **attributes, **more), hint, id=name)
+
+
+def slider(label: str, name: str, value: int, *, most: int, hint: str = "") -> Html:
+    """A slider for a whole number from 0, whose value stands beside it."""
+    attributes: dict[str, object] = {"id": name, "name": name, "type": "range", "min": 0, "max": most, "value": value}
+    if hint:
+        attributes["aria_describedby"] = f"{name}-hint"
+    if not most:
+        attributes["disabled"] = "disabled"
+    shown = tag("output", value, for_=name, id=f"{name}-value")
+    return control(label, joined([void("input", **attributes), shown]), hint, id=name)
+
+
+def choice(label: str, name: str, options: Mapping[str, str], chosen: str, *, hint: str = "") -> Html:
+    """A list to choose one from: values and their texts."""
+    items = [
+        tag("option", text, value=value, **({"selected": "selected"} if value == chosen else {}))
+        for value, text in options.items()
+    ]
+    more: dict[str, object] = {"aria_describedby": f"{name}-hint"} if hint else {}
+    return control(label, tag("select", *items, id=name, name=name, **more), hint, id=name)
+
+
+def tick(label: object, name: str, *, value: str = "yes", checked: bool = False, id: str = "") -> Html:  # noqa: A002
+    """A box to tick, with its label."""
+    own = id or name
+    more: dict[str, object] = {"checked": "checked"} if checked else {}
+    box = void("input", type="checkbox", id=own, name=name, value=value, **more)
+    return tag("div", box, tag("label", label, for_=own), class_="tick")
+
+
+def button(text: str, action: str = "", **more: object) -> Html:
+    """A button that sends its form with this action; without one it submits the form natively, as for downloads."""
+    return tag("button", text, **({"type": "button", "data_action": action} if action else {"type": "submit"}), **more)
+
+
+def problem(error: object) -> Html:
+    """An error for people; announced by a screen reader."""
+    return tag("p", str(error), class_="problem", role="alert") if str(error) else Html("")
+
+
+def void(name: str, /, **attributes: object) -> Html:
+    """An element without contents, such as input."""
+    return Html(tag(name, **attributes).removesuffix(f"</{name}>"))
+
+
+def parts(contents: Mapping[str, object]) -> Html:
+    """What a live form answers with: the new contents of elements, by their id."""
+    return joined(tag("template", inner, data_part=part) for part, inner in contents.items())

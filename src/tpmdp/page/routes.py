@@ -1,0 +1,107 @@
+"""How a view meets the browser: whole pages, parts that forms get back, files in both directions, and polls."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote
+
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+
+from tpmdp.errors import InputError, TpmdpError
+from tpmdp.page.forms import PageForm, parts, problem
+from tpmdp.page.layout import view_page
+
+Parts = Mapping[str, object]
+"""New contents of elements, by their id."""
+_NAME_SHOWN: Final = 200
+
+
+def view(
+    path: str,
+    show: Callable[[], object],
+    answer: Callable[[PageForm], Parts],
+    *,
+    pages: Mapping[str, Callable[[PageForm], object]] | None = None,
+    downloads: Mapping[str, Callable[[PageForm], Response]] | None = None,
+) -> list[Route]:
+    """The routes of a view. An error of any of these functions is shown in the element `problem`.
+
+    GET path: `show`. POST path: `answer`, for a live form. POST path/NAME: a whole page from `pages`, or a file from
+    `downloads`. All run in threads: planning takes time.
+    """
+
+    async def get(_: Request) -> Response:
+        return HTMLResponse(view_page(path, await run_in_threadpool(show)))
+
+    async def post(request: Request) -> Response:
+        return await _answered(answer, await PageForm.of(request))
+
+    async def named(request: Request) -> Response:
+        name, form = request.path_params["name"], await PageForm.of(request)
+        if downloads is not None and name in downloads:
+            return await run_in_threadpool(downloads[name], form)
+        if pages is not None and name in pages:
+            return HTMLResponse(view_page(path, await run_in_threadpool(pages[name], form)))
+        raise HTTPException(404)
+
+    return [
+        Route(path, get, methods=["GET"]),
+        Route(path, post, methods=["POST"]),
+        Route(path + "/{name}", named, methods=["POST"]),
+    ]
+
+
+def poll(path: str, answer: Callable[[], Parts]) -> Route:
+    """Parts that change by themselves: the element has data-poll=PATH and data-every=MILLISECONDS."""
+
+    async def get(_: Request) -> Response:
+        return await _answered(lambda _: answer(), PageForm({}))
+
+    return Route(path, get, methods=["GET"])
+
+
+def upload(path: str, most: int, take: Callable[[str, Path], Parts], *, folder: Path | None = None) -> Route:
+    """A file from the browser, of at most so many bytes; its field has data-upload=PATH.
+
+    The last part of the path begins with "upload": the gate leaves the limit to this function.
+
+    It is written to a new private file, in `folder` or a temporary one, which `take` gets together with the name that
+    the file has for its owner, unchecked. What `take` does not move is deleted.
+    """
+
+    async def post(request: Request) -> Response:
+        name = unquote(request.headers.get("x-file-name", ""))[:_NAME_SHOWN]
+        handle, written = tempfile.mkstemp(prefix=".tpmdp-", dir=folder)
+        try:
+            size = 0
+            with os.fdopen(handle, "wb") as stream:
+                async for piece in request.stream():
+                    size += len(piece)
+                    if size > most:
+                        rule = f"must have at most {most:,} bytes here"
+                        error = InputError("file", name, rule, "put it into the page's folder, and choose it there")
+                        return HTMLResponse(parts({"problem": problem(error)}), 413)
+                    await run_in_threadpool(stream.write, piece)
+            return await _answered(lambda _: take(name, Path(written)), PageForm({}))
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(written)
+
+    return Route(path, post, methods=["POST"])
+
+
+async def _answered(answer: Callable[[PageForm], Parts], form: PageForm) -> Response:
+    try:
+        fresh = {"problem": "", **await run_in_threadpool(answer, form)}
+    except TpmdpError as error:
+        return HTMLResponse(parts({"problem": problem(error)}), 422)
+    return HTMLResponse(parts(fresh))

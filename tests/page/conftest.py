@@ -93,8 +93,9 @@ def page_process(folder: Path) -> Iterator[RunningPage]:
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
     """One browser for all tests of a worker."""
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=HANG_S * 1000)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser

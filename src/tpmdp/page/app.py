@@ -59,7 +59,7 @@ async def _static(request: Request) -> Response:
 async def _refused(request: Request, error: Exception) -> Response:
     """One line for people; never a traceback."""
     if isinstance(error, HTTPException):
-        status, text = error.status_code, "There is no such view here." if error.status_code == 404 else "Refused."
+        status, text = error.status_code, error.detail if error.status_code != 404 else "There is no such view here."
     elif isinstance(error, TpmdpError):
         status, text = 422, str(error)
     else:

@@ -17,6 +17,7 @@ from typing import Final
 from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -114,12 +115,7 @@ class Gate:
             return
         is_upload = scope["path"].rpartition("/")[2].startswith("upload")  # these limit their size themselves
         most = None if is_upload else BODY_MAX
-        try:
-            await self._app(scope, _limited(receive, most), send_guarded)
-        except _TooLargeError:
-            await _plain(413, f"The form has more than {BODY_MAX >> 20} MiB.")(scope, receive, send_guarded)
-        except TimeoutError:
-            await _plain(408, "The request took too long.")(scope, receive, send_guarded)
+        await self._app(scope, _limited(receive, most), send_guarded)
 
     async def _refusal(self, scope: Scope, receive: Receive) -> Response | None:
         headers = Headers(scope=scope)
@@ -141,7 +137,7 @@ class Gate:
     async def _enter(self, request: Request) -> Response:
         try:
             given = parse_qs((await request.body()).decode("utf-8", "replace"), max_num_fields=4)
-        except (ValueError, _TooLargeError):
+        except (ValueError, HTTPException):
             given = {}
         if self._keeper.is_right(given.get("secret", [""])[0]):
             answer = RedirectResponse("/", 303)
@@ -174,12 +170,8 @@ class Gate:
         return "" if value is None else value.value
 
 
-class _TooLargeError(Exception):
-    """A body with more bytes than allowed."""
-
-
 def _limited(receive: Receive, most: int | None) -> Receive:
-    """The same messages, until there are too many bytes or they take too long."""
+    """The same messages, until there are too many bytes or they take too long: then an HTTPException."""
     end, size = time.monotonic() + _BODY_S, 0
     has_ended = False
 
@@ -187,12 +179,15 @@ def _limited(receive: Receive, most: int | None) -> Receive:
         nonlocal size, has_ended
         if has_ended:  # what follows is the wait for the client to go
             return await receive()
-        message = await asyncio.wait_for(receive(), max(0.0, end - time.monotonic()))
+        try:
+            message = await asyncio.wait_for(receive(), max(0.0, end - time.monotonic()))
+        except TimeoutError:
+            raise HTTPException(408, "The request took too long.") from None
         if message["type"] == "http.request":
             size += len(message.get("body", b""))
             has_ended = not message.get("more_body", False)
             if most is not None and size > most:
-                raise _TooLargeError
+                raise HTTPException(413, f"The form has more than {most:,} bytes.")
         return message
 
     return limited

@@ -118,19 +118,20 @@
     }
   });
 
-  // Enter in a field of a live form changes nothing; only a button may send it natively.
-  document.addEventListener("submit", (event) => {
-    const form = event.target;
-    if (!form.dataset.live) return;
-    const button = event.submitter;
-    if (button && button.hasAttribute("formaction") && event.detail !== undefined && button === document.activeElement) return;
-    if (button && button.hasAttribute("formaction") && lastKey !== "Enter") return;
-    event.preventDefault();
-    send(form, form.dataset.enter || "");
+  // Enter in a field brings the results up to date. It must not press the form's first button, as browsers do.
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("button[type=submit]");
+    if (!button || !button.form || !button.form.dataset.live) return;
+    if (event.detail === 0 && document.activeElement !== button) {
+      event.preventDefault();
+      send(button.form, button.form.dataset.enter || "");
+    }
   });
-  let lastKey = "";
-  document.addEventListener("keydown", (event) => { lastKey = event.key; }, true);
-  document.addEventListener("pointerdown", () => { lastKey = ""; }, true);
+  document.addEventListener("submit", (event) => {
+    if (!event.target.dataset.live || event.submitter) return;
+    event.preventDefault();
+    send(event.target, event.target.dataset.enter || "");
+  });
 
   // The party under the pointer, or the one whose button has the focus.
   let pointed = "";

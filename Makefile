@@ -17,11 +17,11 @@ CENSUS_FILE := $(wildcard $(CENSUS))
 SAY_CENSUS = @echo "people: $(if $(CENSUS_FILE),$(CENSUS_FILE),synthetic, as there is no census file $(CENSUS))"
 
 # Further suites, for `test-all`. A suite NAME has two targets: `install-NAME` and `suite-NAME`.
-SUITES := long simulation
+SUITES := long simulation browser
 
 .DEFAULT_GOAL := help
-.PHONY: help run plan income digits figures check test test-under-load test-all lint soak bench bench-flower docs clean
-.PHONY: install-long suite-long install-simulation suite-simulation
+.PHONY: help run page plan income digits figures check test test-under-load test-all lint soak bench bench-flower docs clean
+.PHONY: install-long suite-long install-simulation suite-simulation install-browser suite-browser
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):.*  ## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "make %-16s %s\n", $$1, $$2 }'
@@ -29,6 +29,11 @@ help:  ## list the targets
 run: $(VENV)/.run  ## run the example study: five organisations release a count and a mean
 	@mkdir -p $(OUT)
 	$(BIN)/tpmdp run examples/stay/study.toml --state $(OUT)/stay
+
+page: $(VENV)/.run  ## plan, take part and check in a browser, on the example study
+	@mkdir -p $(OUT)/page
+	cp -n examples/stay/study.toml examples/stay/*.csv $(OUT)/page
+	$(BIN)/tpmdp page --folder $(OUT)/page
 
 plan: $(VENV)/.run  ## plan the noise of a consortium, draw the plan and verify its certificate
 	@mkdir -p $(OUT)
@@ -55,8 +60,8 @@ figures: $(VENV)/.test  ## reproduce every figure of the paper and rewrite docs/
 check: lint  ## lint, types and the quick tests that start no process
 	$(PYTEST) --ignore=tests/flower -m "not process and not flower and not browser and not slow and not long"
 
-test: lint  ## lint, types and all tests but those marked long
-	$(PYTEST) -m "not long"
+test: lint  ## lint, types and all tests but those marked long or browser
+	$(PYTEST) -m "not long and not browser"
 
 test-under-load: $(VENV)/.test  ## `make test` beside four busy processes
 	$(BIN)/python tests/under_load.py $(MAKE) test
@@ -70,13 +75,20 @@ test-all:  ## the further suites: longer ones, and those that need more than one
 install-long: $(VENV)/.test
 
 suite-long:
-	$(PYTEST) -m long
+	$(PYTEST) -m "long and not browser"
 
 install-simulation: $(VENV)/.test
 
 suite-simulation:
 	$(BIN)/python -m tests.simulation --schedules 1000 --seed 1000 & other=$$!; \
 		$(BIN)/python -m tests.simulation --schedules 1000; code=$$?; wait $$other && exit $$code
+
+install-browser: $(VENV)/.test
+	command -v chromium > /dev/null || (apt-get -qq update && apt-get -qq install --yes chromium fonts-dejavu-core > /dev/null)
+	$(PIP) playwright axe-playwright-python
+
+suite-browser:
+	$(PYTEST) tests/page -m browser
 
 lint: $(VENV)/.test  ## ruff and mypy
 	$(BIN)/ruff check .

@@ -131,5 +131,11 @@ def open_page(chromium: Browser) -> Iterator[Callable[..., Page]]:
 
 def _is_bad(text: str) -> bool:
     """Whether a line of the browser's console is more than a form that was refused, or a page that was ended."""
-    expected = ("status of 422", "status of 413", "ERR_CONNECTION_REFUSED", "ERR_EMPTY_RESPONSE")
+    expected = (
+        "status of 422",
+        "status of 413",
+        "ERR_CONNECTION_REFUSED",
+        "ERR_CONNECTION_RESET",
+        "ERR_EMPTY_RESPONSE",
+    )
     return not any(each in text for each in expected)

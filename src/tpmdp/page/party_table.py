@@ -133,7 +133,8 @@ class PartyTable:
     def html(self) -> Html:
         """The table with its fields."""
         headings = ["Party", "Epsilon", "Delta", "Records", "Receives", ""]
-        head = tag("tr", *(tag("th", text, scope="col") for text in headings))
+        cells = [text or tag("span", "Remove", class_="hidden") for text in headings]
+        head = tag("tr", *(tag("th", cell, scope="col") for cell in cells))
         body = joined(_row(place, row) for place, row in enumerate(self.rows))
         size = plural(len(self.rows), "party", "parties")
         caption = tag("caption", f"{size}: name, budget, and who learns the answer", class_="hidden")

@@ -20,7 +20,7 @@ SAY_CENSUS = @echo "people: $(if $(CENSUS_FILE),$(CENSUS_FILE),synthetic, as the
 SUITES := long simulation browser
 
 .DEFAULT_GOAL := help
-.PHONY: help run page plan income digits figures check test test-under-load test-all lint soak bench bench-flower docs clean
+.PHONY: help run page plan income digits figures check test test-under-load test-all lint soak bench bench-flower bench-page docs clean
 .PHONY: install-long suite-long install-simulation suite-simulation install-browser suite-browser
 
 help:  ## list the targets
@@ -104,6 +104,9 @@ bench: $(VENV)/.test  ## measure against peers and rewrite docs/reference/benchm
 
 bench-flower: $(VENV)/.test  ## measure beside Flower's SecAgg+ and rewrite docs/reference/flower_measures.md
 	$(BIN)/python -m benchmarks.flower --out docs/reference/flower_measures.md
+
+bench-page: install-browser  ## measure the page in a browser and rewrite docs/reference/page_measures.md
+	$(BIN)/python -m benchmarks.page_speed --out docs/reference/page_measures.md
 
 docs: $(VENV)/.test  ## build the documentation site, with generated references; strict
 	$(BIN)/python -m tools.reference

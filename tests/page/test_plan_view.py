@@ -154,3 +154,23 @@ def test_a_form_that_is_not_ours_is_refused(client: TestClient) -> None:
     assert client.post("/plan", data={"party-row": ["0", "1"], "party-name": ["a"]}).status_code == 422
     assert client.post("/plan", data={}).status_code == 422
     assert client.post("/plan/nothing", data={}).status_code == 404
+
+
+def test_a_pasted_list_replaces_the_parties(client: TestClient, sent: dict[str, list[str]]) -> None:
+    lines = "north, 0.5, 1e-5, 40, receives\n\nsouth\t2\neast;1;;7;no"
+    html = client.post("/plan", data=sent | {"action": ["paste-parties"], "pasted": [lines]}).text
+    shown = fields(part(html, "parties"))
+    assert shown["party-name"] == ["north", "south", "east"]
+    assert shown["party-delta"] == ["1e-5", "1e-6", "1e-6"]
+    assert shown["party-receives"] == ["0"]
+    bad = client.post("/plan", data=sent | {"action": ["paste-parties"], "pasted": ["a, 1, 2, 3, 4, 5, 6"]})
+    assert "line 1 = a, 1, 2, 3, 4, 5, 6 must be name" in part(bad.text, "problem")
+
+
+def test_two_thousand_parties_are_planned_and_more_refused(client: TestClient, sent: dict[str, list[str]]) -> None:
+    lines = "\n".join(f"p{number}, {1 + number % 7}" for number in range(2000))
+    answer = client.post("/plan", data=sent | {"action": ["paste-parties"], "pasted": [lines]})
+    assert answer.status_code == 200
+    assert "1940 more parties are not shown" in answer.text
+    more = client.post("/plan", data=sent | {"action": ["paste-parties"], "pasted": [lines + "\nlast, 1"]})
+    assert "must be at most 2,000 on this page" in part(more.text, "problem")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tpmdp._util.numbers import plural
 from tpmdp.errors import InputError
-from tpmdp.page.forms import PageForm, button, parse_number, parse_whole, void
+from tpmdp.page.forms import PageForm, button, control, parse_number, parse_whole, void
 from tpmdp.report.markup import Html, joined, tag
 from tpmdp.spec import Spec
 
@@ -52,6 +53,8 @@ class PartyTable:
         """The table as the form has it, after its action: a row more or less."""
         columns = [form.all(f"party-{column}") for column in _COLUMNS]
         numbers, receiving = form.all("party-row"), set(form.all("party-receives"))
+        if form.text("action") == "paste-parties":
+            return cls(pasted_rows(form.text("pasted")))
         if len({len(numbers), *map(len, columns)}) != 1:
             raise InputError("parties", "(broken)", "do not come from this page", "load the page again")
         rows = [
@@ -139,7 +142,38 @@ class PartyTable:
         size = plural(len(self.rows), "party", "parties")
         caption = tag("caption", f"{size}: name, budget, and who learns the answer", class_="hidden")
         table = tag("table", caption, tag("thead", head), tag("tbody", body), class_="parties")
-        return joined([tag("div", table, class_="wide"), tag("p", button("Add a party", "add-party"))])
+        return joined([tag("div", table, class_="wide"), tag("p", button("Add a party", "add-party")), _paste()])
+
+
+def _paste() -> Html:
+    hint = "A line for each party: name, epsilon, delta, records, and the word receives, with commas or tabs between."
+    area = tag(
+        "textarea", "", id="pasted", name="pasted", rows=5, cols=40, spellcheck="false", aria_describedby="pasted-hint"
+    )
+    inside = joined([control("Many parties at once", area, hint, id="pasted"), button("Use these", "paste-parties")])
+    return tag("details", tag("summary", "Paste a list of parties"), inside)
+
+
+def pasted_rows(text: str) -> tuple[PartyRow, ...]:
+    """The parties of a pasted list; what a line leaves out is as in the example.
+
+    >>> pasted_rows("north, 0.5, 1e-6, 400, receives\\nsouth\\t1")[1].records
+    '1000'
+    """
+    rows = []
+    for number, line in enumerate(text.splitlines(), 1):
+        cells = [cell.strip() for cell in re.split(r"[,;\t]", line)]
+        if not any(cells):
+            continue
+        name, epsilon, delta, records, last = [*cells, *[""] * 5][:5]
+        if len(cells) > 5 or last not in ("receives", "yes", "no", ""):
+            rule = "must be name, epsilon, delta, records and the word receives"
+            raise InputError(f"line {number}", line, rule, "put commas between them, and points into numbers")
+        receives = last in ("receives", "yes")
+        rows.append(PartyRow(name, epsilon or "1", delta or "1e-6", records=records or "1000", receives=receives))
+    if not any(row.receives for row in rows):
+        rows = [replace(row, receives=True) for row in rows]
+    return tuple(rows)
 
 
 def _row(place: int, row: PartyRow) -> Html:

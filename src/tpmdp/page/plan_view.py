@@ -31,7 +31,7 @@ from tpmdp.planning.plan_file import plan_document
 from tpmdp.queries.answer import Z_95
 from tpmdp.report.markup import Html, joined, name, names, table, tag
 from tpmdp.report.numbers import number, plural, three_digits
-from tpmdp.report.plan import PlanReport
+from tpmdp.report.plan import PlanReport, epsilon_text
 from tpmdp.report.plan_promise import plan_promises
 from tpmdp.report.promise import PartyPromise, percent_up
 from tpmdp.report.style import BLUE, GREY, ORANGE
@@ -125,7 +125,7 @@ def page_of(form: PlanForm) -> Html:
             "chance that this fails. Change anything; the results follow.",
             class_="hint",
         ),
-        tag("div", contents["parties"], id="parties"),
+        tag("div", form.parties.html(), id="parties"),
         tag("div", contents["sliders"], id="sliders"),
         choice(
             "Weights",
@@ -204,23 +204,20 @@ def _part(part: str, contents: Mapping[str, object]) -> Html:
 
 
 def answer(form: PageForm) -> Mapping[str, object]:
-    """New contents after a change: of the whole view, or of the ring only."""
+    """New contents after a change: of the whole view, or of what is about the party that is pointed at."""
     asked = PlanForm.of(form)
     action = form.text("action")
     if action == "point":
-        return {"ring": _ring(asked)}
-    fresh = fragments(asked)
-    if not action:  # the fields stay as they are typed
-        fresh.pop("parties")
-    return fresh
+        return {"ring": _ring(asked), "words": _words(asked, plan_promises(asked.plan))}
+    table = {"parties": asked.parties.html()} if action else {}  # else the fields stay as they are typed
+    return {**table, **fragments(asked)}
 
 
 def fragments(form: PlanForm) -> dict[str, Html]:
-    """The contents of every part that depends on the form."""
+    """The contents of every part that follows from the form."""
     form = form.within()
     promised = plan_promises(form.plan)
     return {
-        "parties": form.parties.html(),
         "sliders": _sliders(form),
         "answer": _answer(form),
         "baselines": _baselines(form),
@@ -356,9 +353,7 @@ def _promises(form: PlanForm, promised: list[PartyPromise]) -> Html:
 
 
 def _epsilon(value: float) -> str:
-    from tpmdp.ledger import rounded_up
-
-    return rounded_up(value, 4) if math.isfinite(value) else "no protection"
+    return epsilon_text(value) if math.isfinite(value) else "no protection"
 
 
 def _ring(form: PlanForm) -> Html:

@@ -128,10 +128,10 @@ def _coalition_text(report: PlanReport, party: int) -> str:
     return ", ".join(named) + (f" and {len(members) - 2} more" if len(members) > 2 else "")
 
 
-def _epsilon_text(epsilon: float) -> str:
+def epsilon_text(epsilon: float) -> str:
     """An epsilon in four digits, rounded up unless all that is cut off is a rounding error.
 
-    >>> _epsilon_text(0.8000000000000002), _epsilon_text(0.80003), _epsilon_text(math.inf)
+    >>> epsilon_text(0.8000000000000002), epsilon_text(0.80003), epsilon_text(math.inf)
     ('0.8', '0.8001', 'inf')
     """
     text = number(epsilon)
@@ -159,11 +159,11 @@ def plan_table(report: PlanReport, width: int = 140) -> Table:
         cells = [
             escape(short_name(spec, party)),
             "yes" if spec.receivers[party] else "",
-            _epsilon_text(float(spec.epsilon[party])),
+            epsilon_text(float(spec.epsilon[party])),
             *(number(values[party]) for values in budget[1:]),
             number(plan.need[party]),
             number(plan.variance[party]),
-            _epsilon_text(float(protection.epsilon[party])),
+            epsilon_text(float(protection.epsilon[party])),
             "-" if math.isinf(slack) else f"{slack:.3g}x",
         ]
         table.add_row(*cells, *([escape(_coalition_text(report, party))] if width >= _WIDE else []))

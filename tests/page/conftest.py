@@ -75,7 +75,8 @@ def running_page(folder: Path, *more: str) -> Iterator[RunningPage]:
         try:
             assert process.stdout is not None
             url = process.stdout.readline().removeprefix("page on ").strip()
-            token = process.stdout.readline().removeprefix("token: ").strip()
+            is_local = "--host" not in more  # otherwise there is a password
+            token = process.stdout.readline().removeprefix("token: ").strip() if is_local else ""
             assert url.startswith("http"), url
             yield RunningPage(process, url, token, folder)
         finally:

@@ -396,7 +396,7 @@ def _text(field: str, value: Any) -> str:
 
 def _version(field: str, value: Any) -> str:
     if not isinstance(value, str) or not _RELEASE.fullmatch(value):
-        raise InputError(field, read.written(value), "is not a version such as 0.8.0", _REMEDY)
+        raise InputError(field, read.written(value), "is not a version such as 0.9.0", _REMEDY)
     return value
 
 

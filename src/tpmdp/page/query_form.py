@@ -81,7 +81,11 @@ def _write_categories(values: Sequence[Any]) -> str:
     if not all(isinstance(value, str) for value in values):
         return ", ".join(map(exact_name, values))
     plain = ", ".join(values)
-    return plain if _category_list("", plain or '""') == list(values) else ", ".join(map(_quoted, values))
+    try:
+        is_same = _category_list("", plain) == list(values)
+    except InputError:
+        is_same = False
+    return plain if is_same else ", ".join(map(_quoted, values))
 
 
 def _quoted(text: str) -> str:
@@ -135,8 +139,8 @@ class _Way:
 
 _WAYS: Final[Mapping[Any, _Way]] = {
     str: _Way(lambda _, text: text, str, "Text."),
-    float: _Way(parse_number, lambda value: exact_name(float(value)), _NUMBER_HINT, "decimal"),
-    int: _Way(parse_whole, str, "A whole number.", "numeric"),
+    float: _Way(parse_number, lambda value: exact_name(float(value)), _NUMBER_HINT, keyboard="decimal"),
+    int: _Way(parse_whole, str, "A whole number.", keyboard="numeric"),
     tuple[float, ...]: _Way(
         _number_list, lambda values: ", ".join(exact_name(float(value)) for value in values), "Numbers, with commas."
     ),
@@ -193,14 +197,14 @@ class TypedQuery:
 
     @classmethod
     def of_entry(cls, entry: Mapping[str, Any]) -> TypedQuery:
-        """The texts of a query of a study file, or of its settings."""
+        """The texts of a query of a study file, or of its settings, as a browser would send them."""
         kind = entry["kind"]
         texts = {"name": str(entry["name"])}
         texts |= {key: _WAYS[type_].write(entry[key]) for key, type_ in _types(kind).items() if key in entry}
         texts |= {"where": str(entry["where"])} if "where" in entry else {}
         for column, values in entry.get("by", {}).items():
             texts |= {"by-column": column, "by-categories": _write_categories(values)}
-        return cls(kind, texts)
+        return cls(kind, {key: text.strip() for key, text in texts.items()})
 
     @classmethod
     def example(cls, kind: str, taken: Sequence[str]) -> TypedQuery:
@@ -353,7 +357,7 @@ def queries_html(queries: Sequence[TypedQuery], new_kind: str = "count") -> Html
         [
             *(query.html(place) for place, query in enumerate(queries)),
             *([] if queries else [empty]),
-            choice("Kind of query", "new-kind", kinds, new_kind, hint=note),
+            choice("Kind of query", "new-kind", kinds, chosen=new_kind, hint=note),
             tag("p", button("Add a query", "add-query", id="add-query")),
         ]
     )

@@ -108,7 +108,7 @@ class StudyForm:
         return cls(
             PlanForm(PartyTable(tuple(rows)), study.threshold, study.tolerate, weighting=study.weighting),
             tuple(TypedQuery.of_entry(query.settings()) for query in study.queries),
-            name=study.name,
+            name=study.name.strip(),
             session=str(study.session),
             unit=study.unit,
             deadline=deadline_text(study.deadline),

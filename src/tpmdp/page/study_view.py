@@ -255,7 +255,7 @@ class StudyPage:
             chosen = form.file if form.file in listed else listed[0]
             opening = joined(
                 [
-                    choice("Study in the folder", "open-file", {each: each for each in listed}, chosen),
+                    choice("Study in the folder", "open-file", {each: each for each in listed}, chosen=chosen),
                     tag("p", button("Open it", "open", class_="quiet")),
                 ]
             )
@@ -302,14 +302,14 @@ def _settings(form: StudyForm) -> Html:
         text_field(
             "Session", "session", form.session, kind="numeric", hint="A new number is a new release, charged anew."
         ),
-        choice("What is protected", "unit", _UNITS, form.unit, hint="All records at once need far more noise."),
+        choice("What is protected", "unit", _UNITS, chosen=form.unit, hint="All records at once need far more noise."),
         text_field(
             "Deadline",
             "deadline",
             form.deadline,
             hint="How long a party waits for the others: 90s, 10m, 2h, 3d; or a moment, such as 2027-01-31T12:00:00Z.",
         ),
-        choice("Weights", "weighting", WEIGHTINGS, form.plan.weighting, hint=weights_hint),
+        choice("Weights", "weighting", WEIGHTINGS, chosen=form.plan.weighting, hint=weights_hint),
         class_="fields",
     )
 

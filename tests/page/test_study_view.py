@@ -15,6 +15,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tests.page.browsing import TestClient, fields, part
+from tpmdp.errors import InputError
 from tpmdp.ledger import rounded_up
 from tpmdp.page import study_view
 from tpmdp.page.query_form import OFFERED, QUERIES_MAX, TypedQuery, split_list
@@ -248,6 +249,13 @@ def test_no_query_is_a_designed_state(client: TestClient, sent: Sent) -> None:
 
 def test_lists_without_quotes_are_cut_at_commas() -> None:
     assert split_list("x", " a b ,c") == [("a b", False), ("c", False)]
+    assert split_list("x", '"", """"') == [("", True), ('"', True)]
+
+
+@pytest.mark.parametrize("text", [" " * 300_000 + '"', '"' * 300_001, '"a' * 100_001, "," * 300_000])
+def test_long_hostile_lists_are_refused_at_once(text: str) -> None:
+    with pytest.raises(InputError):
+        split_list("groups", text)
 
 
 # Hostile forms --------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from tpmdp.report.markup import Html, joined, tag
 from tpmdp.report.queries import about
 
 QUERIES_MAX: Final = 50
-_ENTRY: Final = re.compile(r'\s*(?:"((?:[^"]|"")*)"|([^,"]*))\s*(,|$)')
+_PIECE: Final = re.compile(r'"(?:[^"]+|"")*"|[^",]+|,|"')
 _NUMBER_HINT: Final = "A number."
 _HINTS: Final[Mapping[str, str]] = {
     "column": "Its name in the data of every party.",
@@ -46,20 +46,21 @@ def split_list(field: str, text: str) -> list[tuple[str, bool]]:
     >>> split_list("categories", 'north, "1", "a, b"')
     [('north', False), ('1', True), ('a, b', True)]
     """
-    entries, place = [], 0
-    while True:
-        match = _ENTRY.match(text, place)
-        if match is None:
-            rule = "has a double quote without its partner"
-            raise InputError(field, text, rule, 'write such as north, south or "1", "2"')
-        is_quoted = match[1] is not None
-        entry = match[1].replace('""', '"') if is_quoted else match[2].strip()
-        if not entry and not is_quoted:
+    entries: list[tuple[str, bool]] = []
+    pieces: list[str] = []
+    for piece in [*_PIECE.findall(text), ","]:
+        if piece != ",":
+            pieces += [piece.strip()] if piece.strip() else []
+            continue
+        if not pieces:
             raise InputError(field, text, "has an empty entry", "write one comma between two entries")
-        entries.append((entry, is_quoted))
-        place = match.end()
-        if not match[3]:
-            return entries
+        entry, is_quoted = pieces[0], len(pieces[0]) > 1 and pieces[0].startswith('"')
+        if len(pieces) > 1 or entry == '"':
+            rule = "has a double quote without its partner, or text beside quotes"
+            raise InputError(field, text, rule, 'write such as north, south or "1", "2"')
+        entries.append((entry[1:-1].replace('""', '"') if is_quoted else entry, is_quoted))
+        pieces = []
+    return entries
 
 
 def _number_list(field: str, text: str) -> list[float]:
@@ -349,7 +350,8 @@ def queries_of(form: PageForm) -> tuple[TypedQuery, ...]:
 
 def queries_html(queries: Sequence[TypedQuery], new_kind: str = "count") -> Html:
     """The fieldsets of all queries, and what adds another."""
-    kinds = {kind: f"{kind_label(kind)}: {about(maker)}" for kind, maker in OFFERED.items()}
+    kinds = {kind: kind_label(kind) for kind in OFFERED}
+    meanings = [joined([tag("dt", kind_label(kind)), tag("dd", about(maker))]) for kind, maker in OFFERED.items()]
     empty = tag("p", "Nothing is asked yet: choose a kind of query and add it.", class_="empty")
     others = " and ".join(kind_label(kind) for kind in NOT_OFFERED)
     note = f"A study file can also have queries of the kind {others}, and custom ones." if NOT_OFFERED else ""
@@ -359,5 +361,6 @@ def queries_html(queries: Sequence[TypedQuery], new_kind: str = "count") -> Html
             *([] if queries else [empty]),
             choice("Kind of query", "new-kind", kinds, chosen=new_kind, hint=note),
             tag("p", button("Add a query", "add-query", id="add-query")),
+            tag("details", tag("summary", "What the kinds tell"), tag("dl", *meanings)),
         ]
     )

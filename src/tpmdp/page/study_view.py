@@ -39,6 +39,7 @@ _LIVE_ENTRIES: Final = 500
 _LIVE_QUERIES: Final = 25
 _FORMS_MAX: Final = 200
 _CACHED: Final = 8
+_QUIET: Final = {"saved": Html(""), "invited": Html("")}  # after a change, what was written before is out of date
 
 
 class Turns:
@@ -162,8 +163,8 @@ class StudyPage:
         if action == "invite":
             return self._invite(asked, form.has("may-replace"))
         if action and action != "expect":
-            return self._fields(asked) | self._results_or_problem(asked)  # what was typed wrongly stays
-        fresh = {"sliders": sliders(asked.plan)}
+            return _QUIET | self._fields(asked) | self._results_or_problem(asked)  # what was typed wrongly stays
+        fresh = _QUIET | {"sliders": sliders(asked.plan)}
         if form.all("key-party") != asked.plan.parties.names:
             fresh["keys"] = _keys(asked)
         with self._busy:
@@ -183,7 +184,13 @@ class StudyPage:
         lacking = [party.name for party in study.parties if party.public_key is None]
         folder = paths[0].parent.name
         lines = [
-            tag("p", f"Wrote {plural(len(paths), 'invitation')} into the folder ", name(folder), ".", class_="good"),
+            tag(
+                "p",
+                f"Wrote {plural(len(paths), 'invitation')} into the folder ",
+                tag("strong", name(folder)),
+                ".",
+                class_="good",
+            ),
             tag("p", "Files: ", names([path.name for path in paths]), "."),
         ]
         if lacking:
@@ -321,7 +328,7 @@ def _errors(study: Study, expected: Expectation) -> Html:
     notes = [f"{cut} more answers are not shown."] if cut > 0 else []
     notes += [f"Assumed: {study.assumes}."] if study.assumes else []
     notes += [assumed] if assumed else []
-    shown = table(["answer", "95 % of the time within"], rows[:_ROWS_MAX], numbers={1}, has_cards=True)
+    shown = table(["answer", "95 % of the time within"], rows[:_ROWS_MAX], has_cards=True)
     return joined([shown, *(tag("p", text, class_="note") for text in notes)])
 
 

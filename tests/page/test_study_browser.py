@@ -73,8 +73,10 @@ def test_plan_study_invitations_and_keys(
         window.fill(f"#key-line-{place}", made.stdout.strip())
     words = window.locator("#key-status .phrase")
     words.wait_for()
+    assert window.inner_text("#invited") == ""  # what was written before is out of date
     window.get_by_role("button", name="Write invitations into the folder").click()
-    window.locator("#invited", has_text="They ask for").wait_for(state="detached")
+    window.get_by_text("Wrote 3 invitations").wait_for()
+    assert "They ask for" not in window.inner_text("#invited")
     written = Study.read(page_process.folder / "study invitations" / "hospital_north.study.toml")
     assert words.inner_text() == " ".join(phrase_of(written.terms().plan_hash))
     assert written == Study.read(page_process.folder / "study.toml")

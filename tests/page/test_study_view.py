@@ -85,7 +85,9 @@ def test_a_typed_change_changes_errors_and_costs_only(client: TestClient, sent: 
 
 
 def test_the_threshold_0_warns(client: TestClient, sent: Sent) -> None:
-    assert "threshold = 0 adds no noise" in part(ask(client, sent, threshold="0"), "preview")
+    html = part(ask(client, sent, threshold="0"), "preview")
+    assert "threshold = 0 adds no noise" in html
+    assert html.count("no protection") == 5
 
 
 def test_settings_reach_the_study(client: TestClient, sent: Sent) -> None:

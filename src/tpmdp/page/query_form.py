@@ -256,7 +256,10 @@ class TypedQuery:
             folded = [
                 self._field(prefix, "where", _Way(values.read, str, _WHERE_HINT), label="Where", more=" Optional."),
                 self._field(
-                    prefix, "by-column", _Way(values.read, str, "An answer for each group."), label="Groups by column"
+                    prefix,
+                    "by-column",
+                    _Way(values.read, str, "Optional: an answer for each group."),
+                    label="Groups by column",
                 ),
                 self._field(prefix, "by-categories", values, label="Values of that column"),
                 *folded,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import threading
 import warnings
@@ -337,7 +338,8 @@ def _costs(study: Study, expected: Expectation) -> Html:
     rows: list[list[object]] = []
     for party, weight in list(zip(study.parties, study.weights.each.tolist(), strict=True))[:_ROWS_MAX]:
         charge = expected.charges[party.name]
-        cells = [rounded_up(party.epsilon), rounded_up(charge), number(party.delta)]
+        charged = rounded_up(charge) if math.isfinite(charge) else "no protection"
+        cells = [rounded_up(party.epsilon), charged, number(party.delta)]
         rows.append([name(party.name), *cells, *([number(weight)] if weighted else [])])
     headings = ["party", "offered epsilon", "charged epsilon", "at delta", *(["weight"] if weighted else [])]
     more = len(study.parties) - len(rows)

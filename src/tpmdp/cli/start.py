@@ -32,7 +32,6 @@ _SHAPES_TEXT: Final = (
     "count COLUMN AT_LEAST, mean COLUMN LOW HIGH, histogram COLUMN EDGES, or "
     "regression COLUMN LOW HIGH on COLUMN LOW HIGH"
 )
-_LINE: Final = re.compile(r'\s*"?([^"=\s]+)"?\s*=\s*"?([^"\s]+)"?\s*')
 T = TypeVar("T")
 
 
@@ -323,20 +322,11 @@ def accept(study_file: Path, name: str, public_key: str | None, replace: bool, q
     Example: tpmdp accept flu/study.toml 'north = "ed25519:..."'
     """
     from tpmdp.queries.custom import load_queries
-    from tpmdp.study.invitation import accept_key
+    from tpmdp.study.invitation import accept_key, key_for, parse_key_line
     from tpmdp.study.model import Study
 
-    if public_key is None:
-        match = _LINE.fullmatch(name)
-        if match is None:
-            raise InputError("PUBLIC_KEY", "(none)", "is missing", "give the name and the key, or the line from keygen")
-        name, public_key = match[1], match[2]
-    elif (match := _LINE.fullmatch(public_key)) is not None:
-        if match[1] != name:
-            raise InputError(
-                "PUBLIC_KEY", public_key, f"is the line of {match[1]}, not of {name}", "ask for the right one"
-            )
-        public_key = match[2]
+    with as_flags({"public key": "PUBLIC_KEY"}):
+        name, public_key = parse_key_line(name) if public_key is None else (name, key_for(name, public_key))
     kinds = load_queries(queries_file)
     changed = accept_key(study_file, name, public_key, replace=replace, kinds=kinds)
     click.echo(

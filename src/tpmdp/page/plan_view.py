@@ -38,7 +38,7 @@ from tpmdp.report.style import BLUE, GREY, ORANGE
 from tpmdp.report.svg import Chart, Line, lines
 from tpmdp.study.model import Study
 
-_WEIGHTINGS: Final = {"equal": "all records count the same", "balanced": "balanced: least expected error"}
+WEIGHTINGS: Final = {"equal": "all records count the same", "balanced": "balanced: least expected error"}
 _POINTS_MAX: Final = 60
 _ROWS_MAX: Final = 60
 
@@ -130,7 +130,7 @@ def page_of(form: PlanForm) -> Html:
         choice(
             "Weights",
             "weighting",
-            _WEIGHTINGS,
+            WEIGHTINGS,
             chosen=form.weighting,
             hint="Balanced weights let records of very strict parties count less. They assume that weights have "
             "nothing to do with the data.",
@@ -218,7 +218,7 @@ def fragments(form: PlanForm) -> dict[str, Html]:
     form = form.within()
     promised = plan_promises(form.plan)
     return {
-        "sliders": _sliders(form),
+        "sliders": sliders(form),
         "answer": _answer(form),
         "baselines": _baselines(form),
         "curve": _curve(form),
@@ -230,7 +230,8 @@ def fragments(form: PlanForm) -> dict[str, Html]:
     }
 
 
-def _sliders(form: PlanForm) -> Html:
+def sliders(form: PlanForm) -> Html:
+    """Threshold and losses, as far as the number of parties allows."""
     count = len(form.parties.rows)
     return joined(
         [

@@ -242,7 +242,7 @@ def _answer_row(answer: Answer, weighted: bool, whole: bool) -> list[object]:
 
 def _expected(record: SessionRecord) -> Html:
     expected = expect(record.study).queries
-    rows = [row for each in expected for row in _expected_rows(each)]
+    rows = [row for each in expected for row in expected_rows(each)]
     assumed = assumed_text(record.study, expected)
     hint = "The answer is not in this file. A receiver can make a report that has it: tpmdp report --with-answer."
     return tag(
@@ -254,7 +254,7 @@ def _expected(record: SessionRecord) -> Html:
     )
 
 
-def _expected_rows(expected: ExpectedQuery) -> list[list[object]]:
+def expected_rows(expected: ExpectedQuery) -> list[list[object]]:
     """A row for each answer of a query; one row if they are many and alike."""
     texts = [error_text(error) for error in expected.errors]
     if len(texts) > 3 and len(set(texts)) == 1:

@@ -8,6 +8,7 @@ much memory (scrypt: 128 MiB): what a party waits for once, half a second or les
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 from typing import Final
 
 WORD_COUNT: Final = 10
@@ -45,8 +46,10 @@ def phrase_of(plan_hash: bytes) -> list[str]:
     >>> phrase_of(bytes(32))[:3]
     ['husband', 'parachute', 'atlas']
     """
+    return [WORDS[byte] for byte in _digest(plan_hash)]
+
+
+@lru_cache(maxsize=8)  # all invitations of a study have the same phrase
+def _digest(plan_hash: bytes) -> bytes:
     memory = 128 * _COST * _BLOCK
-    digest = hashlib.scrypt(
-        plan_hash, salt=_PURPOSE, n=_COST, r=_BLOCK, p=1, maxmem=memory + (1 << 20), dklen=WORD_COUNT
-    )
-    return [WORDS[byte] for byte in digest]
+    return hashlib.scrypt(plan_hash, salt=_PURPOSE, n=_COST, r=_BLOCK, p=1, maxmem=memory + (1 << 20), dklen=WORD_COUNT)

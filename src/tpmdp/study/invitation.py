@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ _TABLE: Final = re.compile(r"\s*\[")
 _PARTY: Final = re.compile(r"\s*\[\[\s*parties\s*\]\]\s*(#.*)?")
 _NAME: Final = re.compile(r"\s*name\s*=")
 _KEY: Final = re.compile(r"\s*public_key\s*=")
+_LINE: Final = re.compile(r'\s*"?([^"=\s]+)"?\s*=\s*"?([^"\s]+)"?\s*')
 
 
 def invitation_name(party: str) -> str:
@@ -84,6 +86,48 @@ def write_invitations(study: Study, folder: Path, *, relay: str | None = None) -
     return list(texts)
 
 
+def parse_key_line(line: str) -> tuple[str, str]:
+    """Name and public key in a line that tpmdp keygen printed.
+
+    >>> parse_key_line('north = "ed25519:AAAA"')
+    ('north', 'ed25519:AAAA')
+    """
+    match = _LINE.fullmatch(line)
+    if match is None:
+        raise InputError("public key", "(none)", "is missing", "give the name and the key, or the line from keygen")
+    return match[1], match[2]
+
+
+def key_for(name: str, text: str) -> str:
+    """The public key that a party has returned: the key alone, or the line with its name, which must be this party's.
+
+    >>> key_for("north", "ed25519:AAAA"), key_for("north", 'north = "ed25519:AAAA"')
+    ('ed25519:AAAA', 'ed25519:AAAA')
+    >>> key_for("north", 'south = "ed25519:AAAA"')
+    Traceback (most recent call last):
+        ...
+    tpmdp.errors.InputError: public key = south = "ed25519:AAAA" is the line of south, not of north: ask for the right
+    one
+    """
+    match = _LINE.fullmatch(text)
+    if match is None:
+        return text
+    if match[1] != name:
+        raise InputError("public key", text, f"is the line of {match[1]}, not of {name}", "ask for the right one")
+    return match[2]
+
+
+def refuse_twin(name: str, key: bytes, others: Mapping[str, bytes | None]) -> None:
+    """Refuse a public key that another party has.
+
+    >>> refuse_twin("north", bytes(32), {"north": bytes(32), "south": None})
+    """
+    twin = next((other for other, theirs in others.items() if theirs == key and other != name), None)
+    if twin is not None:
+        text = public_key_text(key)
+        raise InputError(f"public key of {name}", text, f"is that of {twin}", "ask the party for its own")
+
+
 def accept_key(path: Path, name: str, public_key: str, *, replace: bool = False, kinds: Kinds = KINDS) -> bool:
     """Write a party's public key into a study file, whose comments stay; returns whether the file has changed."""
     study = Study.read(path, kinds)
@@ -94,9 +138,7 @@ def accept_key(path: Path, name: str, public_key: str, *, replace: bool = False,
     if present is not None and not replace:
         value, rule = public_key_text(present), f"is the key of {name} already, and not the one that is given"
         raise InputError(f"public_key of {name}", value, rule, "ask the party, and add --replace if it has a new one")
-    twin = next((party.name for party in study.parties if party.public_key == raw), None)
-    if twin is not None:
-        raise InputError(f"public key of {name}", public_key, f"is that of {twin}", "ask the party for its own")
+    refuse_twin(name, raw, {party.name: party.public_key for party in study.parties})
     with readable(path, _SIZE_MAX):
         text = path.read_bytes().decode("utf-8-sig")
     changed = _with_key(text, name, f'public_key = "{public_key_text(raw)}"')

@@ -366,8 +366,6 @@ def _plan(file_name: str, verdict: PlanVerdict) -> Html:
     else:
         line = tag("p", tag("strong", "NOT VALID"), ": ", name(file_name), class_="problem", role="alert")
     contents: list[object] = [tag("h2", "Result"), line]
-    if verdict.error is not None:
-        contents.append(tag("p", meaning_of(verdict.error)))
     if verdict.no_noise:
         contents.append(tag("p", tag("strong", "No noise is added: "), f"{verdict.no_noise}.", class_="warning"))
     contents += [tag("h3", "Steps of the proof"), _steps(verdict.steps)]
@@ -378,7 +376,10 @@ def _plan(file_name: str, verdict: PlanVerdict) -> Html:
         contents += [tag("h3", "Weights"), tag("p", weights_text(certificate))]
     title = "Look up your own budget" if failed is None else "Budgets that the plan is said to keep"
     text = "The proof is for these budgets, with all their digits, and for no others."
-    contents += [tag("h3", title), tag("p", text if failed is None else "Nothing is proved about them.", class_="hint")]
+    contents += [
+        tag("h3", title),
+        tag("p", text if failed is None else "The steps above say what is proved.", class_="hint"),
+    ]
     return joined([*contents, _budgets(verdict)])
 
 

@@ -162,8 +162,6 @@ class PlanVerdict:
     certificate: Certificate
     verdict: Verdict | None
     steps: tuple[CheckStep, ...]
-    error: CertificateError | None = None
-    """What does not hold."""
 
     @property
     def no_noise(self) -> str | None:
@@ -177,7 +175,7 @@ def verify_plan(path: Path, progress: Progress | None = None) -> PlanVerdict:
     try:
         verdict = certificate.check(spec, progress)
     except CertificateError as error:
-        return PlanVerdict(spec, certificate, None, steps=tuple(_failed_steps(spec, error)), error=error)
+        return PlanVerdict(spec, certificate, None, steps=tuple(_failed_steps(spec, error)))
     return PlanVerdict(spec, certificate, verdict, steps=tuple(_plan_steps(spec, certificate, verdict)))
 
 
@@ -230,7 +228,9 @@ def _failed_steps(spec: Spec, error: CertificateError) -> list[CheckStep]:
     for key in _titles(spec):
         states[key] = "failed" if key == failed else ("open" if "failed" in states.values() else "proved")
     return [
-        CheckStep(state, title, {"failed": f"{error}.", "open": "Not checked.", "proved": ""}[state])
+        CheckStep(
+            state, title, {"failed": f"{error}. {meaning_of(error)}", "open": "Not checked.", "proved": ""}[state]
+        )
         for (key, title), state in zip(_titles(spec).items(), states.values(), strict=True)
     ]
 

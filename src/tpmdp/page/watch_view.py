@@ -45,9 +45,10 @@ _ROWS: Final = {  # name in the relay's metrics -> what it is called here, and w
     "sessions_completed_total": ("sessions completed", True),
     "messages_total": ("messages", True),
     "message_bytes_total": ("bytes of messages", True),
-    "refusals_total": ("requests refused", True),
+    "logins": ("times that a party was asked who it is", True),
+    "refused": ("other requests refused", True),
     "connections": ("connections now", False),
-    "waiting": ("parties that wait for a message now", False),
+    "waiting": ("parties waiting now", False),
     "stored_bytes": ("bytes stored now", False),
 }
 
@@ -427,8 +428,8 @@ def _numbers_table(numbers: RelayNumbers, before: RelayNumbers | None) -> Html:
         if each:
             listed = ", ".join(f"{label} {value:,.0f}" for label, value in each.items())
             notes.append(tag("p", f"{title}: {listed}.", class_="note"))
-    headings = ["", "since it was started", "per minute"]
-    return joined([table(headings, rows, numbers={1, 2}, has_cards=True), *notes])
+    headings = ["number", "since its start", "per minute"]
+    return joined([table(headings, rows, numbers={1, 2}), *notes])
 
 
 def _session_row(look: StoredLook, study: Study | None) -> list[object]:
@@ -436,8 +437,10 @@ def _session_row(look: StoredLook, study: Study | None) -> list[object]:
     if study is not None and len(study.parties) == look.parties:
         status = stored_status(study, look.status)
         joined_names = names([party.party for party in status.parties if party.agreed])
-        waited = names([party.party for party in status.parties if not party.agreed])
-        return [name(study.label), joined_names, waited, status.summary(), active]
+        missing = [party.party for party in status.parties if not party.agreed]
+        if missing:
+            return [name(study.label), joined_names, names(missing), "joining", active]
+        return [name(study.label), joined_names, "nobody to join", status.summary(), active]
     state = look.status
     agreed = len(state.agreed)
     stages = {
@@ -445,7 +448,7 @@ def _session_row(look: StoredLook, study: Study | None) -> list[object]:
         f"{len(state.submitted)} submitted": state.submitted,
         f"{len(state.keys)} sent a key": state.keys,
     }
-    text = next((stage for stage, reached in stages.items() if reached), "waiting")
+    text = next((stage for stage, reached in stages.items() if reached), "joining")
     many = look.parties - agreed
-    waiting = plural(many, "party", "parties") if many else "nobody"
+    waiting = plural(many, "party", "parties") if many else "nobody to join"
     return [tag("code", look.name.hex()[:_ID_SHOWN]), f"{agreed} of {look.parties}", waiting, text, active]

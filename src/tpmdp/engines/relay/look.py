@@ -30,6 +30,7 @@ _TIMEOUT_S: Final = 5.0
 _ANSWER_MAX: Final = 1 << 20
 _STORE_MAX: Final = 1 << 44
 _BUSY_S: Final = 2.0
+_LOGIN: Final = "401"  # the first request of every party, whose proof follows
 _PREFIX: Final = "tpmdp_relay_"
 _SAMPLE: Final = re.compile(rf'{_PREFIX}(\w+)(?:\{{\w+="([^"]*)"\}})? ([-+0-9.eE]+)', re.ASCII)
 
@@ -45,7 +46,7 @@ class RelayNumbers:
     seconds: float
     """Of a clock that only goes forward, when they were read."""
     values: Mapping[str, float]
-    """By name, without the prefix; sums over labels."""
+    """By name, without the prefix; sums over labels. `logins` are those that were asked for a proof of who asks."""
     labelled: Mapping[str, Mapping[str, float]]
     """By name and label, such as the kinds of messages."""
 
@@ -85,6 +86,8 @@ def parse_metrics(text: str, seconds: float = 0.0) -> RelayNumbers:
         values[name] = values.get(name, 0.0) + value
         if label is not None:
             labelled.setdefault(name, {})[shown(label, 30)] = value
+    logins = labelled.get("refusals_total", {}).get(_LOGIN, 0.0)
+    values |= {"logins": logins, "refused": values.get("refusals_total", 0.0) - logins}
     return RelayNumbers(version, seconds, values, labelled=labelled)
 
 

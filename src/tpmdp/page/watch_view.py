@@ -45,7 +45,7 @@ _ROWS: Final = {  # name in the relay's metrics -> what it is called here, and w
     "sessions_completed_total": ("sessions completed", True),
     "messages_total": ("messages", True),
     "message_bytes_total": ("bytes of messages", True),
-    "logins": ("times that a party was asked who it is", True),
+    "logins": ("logins", True),
     "refused": ("other requests refused", True),
     "connections": ("connections now", False),
     "waiting": ("parties waiting now", False),
@@ -428,7 +428,8 @@ def _numbers_table(numbers: RelayNumbers, before: RelayNumbers | None) -> Html:
         if each:
             listed = ", ".join(f"{label} {value:,.0f}" for label, value in each.items())
             notes.append(tag("p", f"{title}: {listed}.", class_="note"))
-    headings = ["number", "since its start", "per minute"]
+    headings = ["number", "in all", "per minute"]
+    notes.append(tag("p", "Counted since the relay was started. Each look of a party is a login.", class_="note"))
     return joined([table(headings, rows, numbers={1, 2}), *notes])
 
 

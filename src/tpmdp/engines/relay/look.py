@@ -64,7 +64,7 @@ class RelayNumbers:
 def parse_metrics(text: str, seconds: float = 0.0) -> RelayNumbers:
     """The numbers in the text of /metrics; what is not ours is passed over.
 
-    >>> numbers = parse_metrics('tpmdp_relay_messages_total{kind="keys"} 3\\\\ntpmdp_relay_connections 2')
+    >>> numbers = parse_metrics('tpmdp_relay_messages_total{kind="keys"} 3\\ntpmdp_relay_connections 2')
     >>> numbers.get("messages_total"), numbers.get("connections"), numbers.labelled["messages_total"]
     (3.0, 2.0, {'keys': 3.0})
     """

@@ -79,6 +79,19 @@ def test_a_record_becomes_a_report_with_or_without_the_answer(folder: Path) -> N
     assert not (folder / "forged.html").exists()
 
 
+def test_an_exported_ledger_is_verified_and_a_ledger_is_not_taken(folder: Path) -> None:
+    tpmdp("ledger", "export", "state/insurer.ledger", "--out", "export.jsonl", folder=folder)
+    head = json.loads(tpmdp("ledger", "verify", "state/insurer.ledger", "--json", folder=folder).stdout)["head"]
+    done = tpmdp("verify", "export.jsonl", folder=folder).stdout
+    assert done.startswith("VALID: an exported ledger")
+    assert "not checked: whose ledger this is" in done
+    assert json.loads(tpmdp("verify", "export.jsonl", "--json", folder=folder).stdout)["head"] == head
+    text = (folder / "export.jsonl").read_text()
+    (folder / "changed.jsonl").write_text(text.replace('"kind": "charge"', '"kind": "hold"'))
+    assert "does not match its hash" in refused("verify", "changed.jsonl", folder=folder)
+    assert "check it with tpmdp ledger verify" in refused("verify", "state/insurer.ledger", folder=folder)
+
+
 def test_a_changed_page_is_not_valid(folder: Path) -> None:
     text = (folder / "answer.html").read_text()
     (folder / "changed.html").write_text(text.replace("up to 2 parties", "up to 4 parties", 1))

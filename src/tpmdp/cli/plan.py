@@ -15,8 +15,8 @@ import click
 from tpmdp.cli.options import as_flags
 from tpmdp.cli.output import print_with
 from tpmdp.cli.query import queries_option
-from tpmdp.cli.report import is_record, verify_record
-from tpmdp.errors import InputError
+from tpmdp.cli.report import print_export, print_record
+from tpmdp.errors import FileError, InputError
 
 if TYPE_CHECKING:
     from tpmdp._util.progress import Progress
@@ -151,21 +151,32 @@ def verify(
     queries_file: Path | None,
     as_json: bool,
 ) -> None:
-    """Check a plan.json, or a report of tpmdp report or join --out, from any author.
+    """Check a plan.json, a report of tpmdp report or join --out, or an exported ledger, from any author.
 
     A plan: prove in exact arithmetic that it is private and optimal, with neither planner, calibration nor solver. A
     report: prove that its plan keeps every budget, recompute hashes and charges, and compare the page with the record
-    inside it. Exit code 0: proved; 1: it does not hold, and what fails.
+    inside it. An exported ledger: recompute hashes, totals and limits. Exit code 0: proved; 1: it does not hold, and
+    what fails.
     """
-    if is_record(plan_file):
+    from tpmdp.report.verify import kind_of
+
+    kind = kind_of(plan_file)
+    if kind == "ledger":
+        raise FileError(plan_file, "is neither a plan nor a report but a ledger", "check it with tpmdp ledger verify")
+    if kind in ("record", "page"):
         if names:
             raise InputError("--party", ", ".join(names), "is for plans", "leave it out: a report shows every party")
-        verify_record(plan_file, ledger_files, queries_file, approved=approved, as_json=as_json)
+        print_record(plan_file, ledger_files, queries_file, approved=approved, as_json=as_json)
         return
     if approved is not None:
         raise InputError("--approved", approved, "is for reports", "leave it out to check a plan")
     if ledger_files:
         raise InputError("--ledger", str(ledger_files[0]), "is for reports", "leave it out to check a plan")
+    if kind == "export":
+        if names:
+            raise InputError("--party", ", ".join(names), "is for plans", "leave it out to check an exported ledger")
+        print_export(plan_file, as_json=as_json)
+        return
     from tpmdp._util.progress import stage
     from tpmdp.planning.plan_file import read_plan
     from tpmdp.report.plan import print_verdict, verdict_json

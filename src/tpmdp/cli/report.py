@@ -6,7 +6,6 @@ import dataclasses
 import json
 import shlex
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,16 +14,15 @@ import click
 from tpmdp.cli.options import as_flags
 from tpmdp.cli.query import queries_option
 from tpmdp.cli.study import check_ledger_files, read_study, record_of
-from tpmdp.errors import CertificateError, FileError, InputError
+from tpmdp.errors import InputError
 
 if TYPE_CHECKING:
-    from tpmdp.queries.catalogue import Kinds
     from tpmdp.study.record import SessionRecord
 
 _FILE: Final = click.Path(path_type=Path, readable=False)  # our own reader words the errors
 _FLAGS: Final = {"ledger": "--ledger", "out": "--out", "study": "SESSION", "session": "--session", "terms": "--terms"}
-_PAGES: Final = (".html", ".htm")
 _STUDY: Final = "study.toml"
+_EXPORT_MAX: Final = 2 << 30
 
 
 @click.command()
@@ -63,7 +61,7 @@ def report(
     from tpmdp.report.answer_file import answer_remark, check_answer_file, write_answer_file
 
     check_answer_file(out, suffixes=(".html", ".json"))
-    if source.suffix.lower() in (".json", *_PAGES):
+    if source.suffix.lower() in (".json", ".html", ".htm"):
         for flag, value in (("--ledger", ledger_files), ("--session", session), ("--terms", terms_file)):
             if value not in ((), None):
                 raise InputError(flag, "(given)", "is for study files", f"leave it out: {source} has it all")
@@ -99,10 +97,12 @@ def _of_record(path: Path, queries_file: Path | None, with_answer: bool) -> Sess
     """The record in a file that some tpmdp wrote, to be written anew by this one."""
     from tpmdp._version import __version__
     from tpmdp.queries.custom import load_queries
+    from tpmdp.report.verify import PAGES, read_record
 
-    record, same = _read_record(path, load_queries(queries_file))
+    read = read_record(path, load_queries(queries_file), is_page=path.suffix.lower() in PAGES)
+    record = read.record
     record.check()
-    if same is False:
+    if read.agrees is False:
         text = "says something else than the record inside it; the new page says what the record says"
         click.echo(f"tpmdp: the page {path} {text}", err=True)
     if with_answer and record.answers is None:
@@ -111,76 +111,52 @@ def _of_record(path: Path, queries_file: Path | None, with_answer: bool) -> Sess
     return dataclasses.replace(record, answers=answers, written_by=__version__)
 
 
-def _read_record(path: Path, kinds: Kinds) -> tuple[SessionRecord, bool | None]:
-    """The record in a file, and whether the page around it says the same; None if there is no page to compare."""
-    from tpmdp.report.page import parse_record, read_page, read_text
-
-    return read_page(path, kinds) if _is_page(path) else (parse_record(path, read_text(path), kinds), None)
-
-
-def _is_page(path: Path) -> bool:
-    return path.suffix.lower() in _PAGES
-
-
 # tpmdp verify ---------------------------------------------------------------------------------------------------------
 
 
-def is_record(path: Path) -> bool:
-    """Whether a file is a report or a record, and not a plan; refuses a file that can be neither."""
-    if _is_page(path):
-        return True
-    start = b""
-    with suppress(OSError):
-        if path.is_file():
-            with path.open("rb") as stream:
-                start = stream.read(200)
-    if start.strip() and not start.lstrip().startswith((b"{", b"[")):
-        remedy = "name a plan.json, a report.html or the .json of a session"
-        raise FileError(path, "is neither a plan nor a report", remedy)
-    return b'"tpmdp.session"' in start
-
-
-def verify_record(
+def print_record(
     path: Path, ledger_files: Sequence[Path], queries_file: Path | None, *, approved: str | None, as_json: bool
 ) -> None:
     """Check a report or a record, alone and against ledgers, and print what was proved."""
-    from tpmdp.ledger import Ledger
     from tpmdp.queries.custom import load_queries
+    from tpmdp.report.verify import kind_of, read_record, verify_record
 
-    record, same = _read_record(path, load_queries(queries_file))
-    statements = record.check()
-    if same is False:
-        raise CertificateError("page violated: the page says something else than the record inside it")
-    if same:
-        statements.append("the page says what the record says")
-    if approved is not None:
-        with as_flags({"approved": "--approved"}):
-            statements.append(record.check_approved(approved))
-    compared = []
-    with as_flags({"ledger": "--ledger"}):
+    read = read_record(path, load_queries(queries_file), is_page=kind_of(path) == "page")
+    with as_flags({"approved": "--approved", "ledger": "--ledger"}):
         check_ledger_files(ledger_files)
-        for file in ledger_files:
-            with Ledger.open(file) as ledger:
-                compared.append(record.check_ledger(ledger))
-    statements += [text for each in compared for text in each.proved]
-    open_points = record.open_points(compared, is_approved=approved is not None)
-    is_verified = not _is_page(path) or bool(same)
-    headline = f"VALID: {record.study.label}"
-    if not is_verified:
-        why = f"the page was written by tpmdp {record.written_by} and cannot be compared"
+        verdict = verify_record(read, ledger_files, approved)
+    label, open_points = verdict.record.study.label, verdict.open_points()
+    headline = f"VALID: {label}"
+    if not verdict.is_verified:
         remedy = f"write it anew with tpmdp report {shlex.quote(str(path))} --out new.html"
-        headline = f"NOT VERIFIED: {record.study.label}; the record inside holds, but {why}: {remedy}"
-        open_points.insert(0, why)
-    plan_hash = None if record.is_draft else record.terms.plan_hash.hex()
-    keyless_hash = record.terms.keyless_hash.hex()
+        headline = f"NOT VERIFIED: {label}; the record inside holds, but {verdict.why_not}: {remedy}"
     if as_json:
-        outcome = {"valid": is_verified, "session": record.study.label, "plan_hash": plan_hash}
-        more = {"keyless_hash": keyless_hash, "proved": statements, "not_proved": open_points}
+        outcome = {"valid": verdict.is_verified, "session": label, "plan_hash": verdict.plan_hash}
+        more = {"keyless_hash": verdict.keyless_hash, "proved": list(verdict.proved), "not_proved": open_points}
         click.echo(json.dumps({**outcome, **more}))
     else:
-        lines = [headline, *(f"  {text}" for text in statements), *(f"  not checked: {text}" for text in open_points)]
-        lines += [] if plan_hash is None else [f"hash of study and plan {plan_hash}"]
-        lines += [f"hash of the study without keys {keyless_hash}: compare with the draft that you approved"]
+        lines = [headline, *(f"  {text}" for text in verdict.proved)]
+        lines += [f"  not checked: {text}" for text in open_points]
+        lines += [] if verdict.plan_hash is None else [f"hash of study and plan {verdict.plan_hash}"]
+        lines += [f"hash of the study without keys {verdict.keyless_hash}: compare with the draft that you approved"]
         click.echo("\n".join(lines))
-    if not is_verified:
+    if not verdict.is_verified:
         raise click.exceptions.Exit(1)
+
+
+def print_export(path: Path, *, as_json: bool) -> None:
+    """Check an exported ledger, and print what was proved."""
+    from tpmdp.ledger.exported import check_export
+    from tpmdp.report.verify import balance_text, export_open_points, ledger_steps
+
+    check = check_export(path, _EXPORT_MAX)
+    proved = [step.text for step in ledger_steps(check.entries, check.has_noted)]
+    open_points = export_open_points(check)
+    if as_json:
+        outcome = {"valid": True, "entries": check.entries, "head": check.head}
+        click.echo(json.dumps({**outcome, "proved": proved, "not_proved": open_points}))
+        return
+    lines = ["VALID: an exported ledger", *(f"  {text}" for text in proved)]
+    lines += [f"  spent: {balance_text(unit, balance)}" for unit, balance in check.balances.items()]
+    lines += [f"  not checked: {text}" for text in open_points]
+    click.echo("\n".join([*lines, f"head {check.head}"]))

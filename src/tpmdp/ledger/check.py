@@ -59,6 +59,10 @@ class Verification:
                 return number, f"makes epsilon {rounded_up(epsilon)}, over the limit {limit!r} of its time"
         return problem
 
+    def balances(self) -> dict[str, Totals]:
+        """What is spent and allowed so far, by unit; by record with what protects whole parties."""
+        return {unit: self._counted(unit)[0] for unit in self._balances}
+
     def _counted(self, unit: str) -> list[Totals]:
         """What a charge of this unit counts towards; by record also if it protects a whole party."""
         by_party, by_record = self._balances.get("party"), self._balances.get("record")

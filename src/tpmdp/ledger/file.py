@@ -72,7 +72,8 @@ def _settled_status(path: Path) -> os.stat_result:
     return path.stat()
 
 
-def _head(text: str) -> str:
+def parse_head(text: str) -> str:
+    """A hash of an entry that somebody noted."""
     head = text.strip().lower()
     if len(head) != 64 or set(head) - set("0123456789abcdef"):
         raise InputError("head", text, "must be 64 hex digits", "give a hash that verify or show printed earlier")
@@ -382,7 +383,7 @@ class LedgerFile:
         ...         ledger.verify(head) == head
         True
         """
-        noted = None if head is None else _head(head)
+        noted = None if head is None else parse_head(head)
         check = Verification(self._origin, self.unit)
         count = self._read("SELECT count(*) FROM entries")[0][0]
         for page in self._pages():

@@ -266,7 +266,7 @@ def _chosen(spec: Spec, names: Sequence[str]) -> list[int]:
     return [index[name] for name in names]
 
 
-def _weights_text(certificate: Certificate) -> str:
+def weights_text(certificate: Certificate) -> str:
     """What weights require of the parties and of the receiver, and what they assume."""
     assert certificate.weights is not None
     records = np.ones(len(certificate.weights)) if certificate.records is None else certificate.records
@@ -307,7 +307,7 @@ def print_verdict(
         else "its threshold's size"
     )
     if certificate.weights is not None:
-        console.print(_weights_text(certificate))
+        console.print(weights_text(certificate))
     yours = "in the table" if spec.count <= len(rows) or names else "with --party NAME"
     console.print(
         f"[bold green]VALID[/] for {headline(spec)}; proved in exact arithmetic:\n"

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from tpmdp.report.tables import new_table
-from tpmdp.study.events import names_text
+from tpmdp.study.events import names_text, time_text
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from tpmdp.study.model import Study
     from tpmdp.study.status import PartyStatus, StudyStatus
 
+STATUS_COLUMNS: Final = ("agreed", "key", "submitted", "answer")
+STATUS_NOTE: Final = (
+    "The table is what was sent so far, as the relay says, which nobody need trust. It cannot tell who waits. "
+    "Asking has changed nothing."
+)
 _WIDE: Final = 60  # columns from which each kind of message has its own
 
 
@@ -28,10 +35,16 @@ def print_status(status: StudyStatus, console: Console) -> None:
         remedy = "compare tpmdp fingerprint and the study files; nothing is charged meanwhile"
         console.print(Text(f"Another study or plan: {names_text(others)}. To do: {remedy}."))
     console.print(Text(f"(lead): {status.lead} adds up what the others submit."))
-    console.print(
-        "The table is what was sent so far, as the relay says, which nobody need trust. It cannot tell who waits. "
-        "Asking has changed nothing."
-    )
+    console.print(STATUS_NOTE)
+
+
+def deadline_text(study: Study) -> str:
+    """Until when the parties of a study wait for each other."""
+    if not isinstance(study.deadline, datetime):
+        return f"each party waits {time_text(study.seconds_left())} from when it joins"
+    left = study.seconds_left()
+    moment = f"{study.deadline.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+    return f"{moment}, {time_text(left)} left" if left > 0 else f"{moment}, which has passed"
 
 
 def _table(status: StudyStatus, width: int) -> Table:
@@ -40,16 +53,17 @@ def _table(status: StudyStatus, width: int) -> Table:
 
     table = new_table("")
     table.add_column("party", overflow="fold", min_width=8)
-    for heading in ("agreed", "key", "submitted", "answer") if width >= _WIDE else ("has",):
+    for heading in STATUS_COLUMNS if width >= _WIDE else ("has",):
         table.add_column(heading, no_wrap=True)
     for party in status.parties:
         is_lead = party.party == status.lead
-        cells = _cells(party, is_lead) if width >= _WIDE else [_stage(party, is_lead)]
+        cells = status_cells(party, is_lead) if width >= _WIDE else [_stage(party, is_lead)]
         table.add_row(Text(party.party), *cells)
     return table
 
 
-def _cells(party: PartyStatus, is_lead: bool) -> list[str]:
+def status_cells(party: PartyStatus, is_lead: bool) -> list[str]:
+    """What a party has sent and got: agreed, key, submitted, answer."""
     agreed = "other" if party.other_plan else _word(party.agreed)
     submitted = "(lead)" if is_lead else _word(party.submitted)
     answer = ("has it" if is_lead else "sent") if party.answered else "-"

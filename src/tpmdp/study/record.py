@@ -300,14 +300,24 @@ class SessionRecord:
             raise CertificateError(f"approval violated: the approved study has another hash than {own}")
         return "this is the study that was approved, by its hash without keys"
 
-    def open_points(self, compared: Sequence[LedgerComparison] = (), *, is_approved: bool = False) -> list[str]:
-        """What neither the record alone nor a comparison with these ledgers proves, in words."""
+    def open_points(
+        self,
+        compared: Sequence[LedgerComparison] = (),
+        *,
+        is_approved: bool = False,
+        by_ledger: str = "with --ledger",
+        by_hash: str = "with --approved",
+    ) -> list[str]:
+        """What neither the record alone nor a comparison with these ledgers proves, in words.
+
+        `by_ledger` and `by_hash` say where a ledger and the hash of the draft are given.
+        """
         points = [point for each in compared for point in each.open_points]
         done = {each.party for each in compared}
         others = [record.party for record in self.parties if record.party not in done]
         if others:
-            whose = "yours with --ledger" if not done else "theirs with --ledger"
-            points.append(f"that the entries are in the ledgers of {_some(others)}: give {whose}")
+            whose = "yours" if not done else "theirs"
+            points.append(f"that the entries are in the ledgers of {_some(others)}: give {whose} {by_ledger}")
             points.append(
                 f"limits, sums spent, bytes sent and drop-outs as {_some(others)} saw them: only their ledgers tell"
             )
@@ -315,11 +325,11 @@ class SessionRecord:
         if self.parties and absent:
             points.append(f"what {_some(absent)} did: this report has no entries of theirs")
         if not is_approved:
-            points.append("that this is the study you approved: give the hash of the draft with --approved")
+            points.append(f"that this is the study you approved: give the hash of the draft {by_hash}")
         if not self.is_draft:
             points.append("who holds the keys: one person can make them all; compare tpmdp fingerprint by telephone")
         if self.answers is not None and not any(each.has_answer for each in compared):
-            points.append("that this is the answer: give the ledger of a receiver with --ledger")
+            points.append(f"that this is the answer: give the ledger of a receiver {by_ledger}")
         return points
 
 

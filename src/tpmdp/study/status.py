@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -93,37 +93,54 @@ def study_status(
 
     RelayError if the relay cannot be used now.
     """
-    if not study.computation.uses_relay:
-        rule = "is not used by this study, whose parties connect to each other"
-        raise InputError("relay", relay, rule, "ask the parties; tpmdp join shows who is connected")
     offered = study.terms() if terms is None else terms
-    study.check_terms(offered)
-    public = identity.public_key().public_bytes_raw()
-    if public not in offered.roster:
-        raise InputError("key", "(not shown)", "is of no party of this study", "give the key file of a party")
+    index = asking_party(study, identity, relay, terms=offered)
     mailbox = Mailbox(
         relay,
         offered,
-        offered.roster.index(public),
+        index,
         identity=identity,
         deadline=now_s() + _TIMEOUT_S,
         certificate_authority=None if certificate_authority is None else as_path(certificate_authority),
     )
     with mailbox:
         status = mailbox.look()
-    parties = [_party_status(offered, index, status) for index in range(offered.count)]
+    names = [offered.spec.name(index) for index in range(offered.count)]
+    return _standing(offered.label, names, offered.lead, status=status)
+
+
+def asking_party(study: Study, identity: Ed25519PrivateKey, relay: str, *, terms: Terms) -> int:
+    """The number of the party that this key belongs to; refuses what no relay could answer. Asks nobody."""
+    if not study.computation.uses_relay:
+        rule = "is not used by this study, whose parties connect to each other"
+        raise InputError("relay", relay, rule, "ask the parties; tpmdp join shows who is connected")
+    study.check_terms(terms)
+    public = identity.public_key().public_bytes_raw()
+    if public not in terms.roster:
+        raise InputError("key", "(not shown)", "is of no party of this study", "give the key file of a party")
+    return terms.roster.index(public)
+
+
+def stored_status(study: Study, status: SessionStatus) -> StudyStatus:
+    """What a relay's store holds of the study's session, with the names of its parties."""
+    names = [party.name for party in study.parties]
+    lead = min(study.index(each) for each in study.receivers)
+    return _standing(study.label, names, lead, status=status)
+
+
+def _standing(label: str, names: Sequence[str], lead: int, *, status: SessionStatus | None) -> StudyStatus:
     return StudyStatus(
-        offered.label,
+        label,
         known=status is not None,
         attempt=0 if status is None else status.attempt,
-        lead=offered.spec.name(offered.lead),
-        parties=tuple(parties),
+        lead=names[lead],
+        parties=tuple(_party_status(party, index, status) for index, party in enumerate(names)),
     )
 
 
-def _party_status(terms: Terms, index: int, status: SessionStatus | None) -> PartyStatus:
+def _party_status(party: str, index: int, status: SessionStatus | None) -> PartyStatus:
     return PartyStatus(
-        terms.spec.name(index),
+        party,
         agreed=status is not None and index in status.agreed,
         key=status is not None and index in status.keys,
         submitted=status is not None and index in status.submitted,

@@ -24,8 +24,8 @@ _Result = TypeVar("_Result")
 _Job = Callable[[sqlite3.Connection], Any]
 
 ROW_BYTES: Final = 256  # roughly what a message or a session costs beside its content
-_APPLICATION: Final = 0x74706D72  # "tpmr"
-_VERSION: Final = 2
+APPLICATION: Final = 0x74706D72  # "tpmr"
+VERSION: Final = 2
 _READERS: Final = 2
 _JOBS_MAX: Final = 64  # in one transaction
 _SCHEMA: Final = f"""
@@ -44,8 +44,8 @@ CREATE INDEX IF NOT EXISTS mail ON messages (session, kind, recipient, number, s
 CREATE TABLE IF NOT EXISTS usage (
     session INTEGER, party INTEGER, plan BLOB, attempt INTEGER, slots INTEGER NOT NULL, bytes INTEGER NOT NULL,
     PRIMARY KEY (session, party, plan, attempt)) WITHOUT ROWID;
-PRAGMA application_id = {_APPLICATION};
-PRAGMA user_version = {_VERSION};
+PRAGMA application_id = {APPLICATION};
+PRAGMA user_version = {VERSION};
 COMMIT;
 """
 # Version 1 did not know slots by plan hash. It stands in the header of each message, after the session.
@@ -238,12 +238,12 @@ def _opened(path: Path) -> sqlite3.Connection:
             application = connection.execute("PRAGMA application_id").fetchone()[0]
             version = connection.execute("PRAGMA user_version").fetchone()[0]
             empty = connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0] == 0
-            if application != _APPLICATION and not empty:
+            if application != APPLICATION and not empty:
                 raise FileError(path, "is the database of another program", "name another file")
             if version == 1 and not empty:
                 connection.executescript(_FROM_VERSION_1)
-            elif version != _VERSION and not empty:
-                problem = f"is a relay store of version {version}, and this relay reads versions 1 and {_VERSION}"
+            elif version != VERSION and not empty:
+                problem = f"is a relay store of version {version}, and this relay reads versions 1 and {VERSION}"
                 raise FileError(path, problem, "name another file, or use the tpmdp that wrote it")
         connection.executescript(_SCHEMA)
         path.chmod(0o600)

@@ -42,7 +42,7 @@ class PartyFiles:
 
     >>> parties = [{"name": "bank", "epsilon": 1, "records": 3}, {"name": "lab", "epsilon": 2, "records": 5}]
     >>> study = Study.parse({"name": "demo", "delta": 1e-6, "threshold": 1, "receivers": "all", "parties": parties,
-    ...                      "queries": [{"name": "all", "kind": "count"}]})
+    ...                      "queries": [{"name": "old", "kind": "count", "column": "age", "at_least": 65}]})
     >>> PartyFiles(study, "bank", Path("keys/bank.key")).ledger_file
     PosixPath('keys/bank.ledger')
     """
@@ -208,7 +208,7 @@ def check_relay(study: Study, url: str | None, plain_http: bool = False) -> str 
 
     >>> parties = [{"name": "bank", "epsilon": 1, "records": 3}, {"name": "lab", "epsilon": 2, "records": 5}]
     >>> study = Study.parse({"name": "demo", "delta": 1e-6, "threshold": 1, "receivers": "all", "parties": parties,
-    ...                      "queries": [{"name": "all", "kind": "count"}]})
+    ...                      "queries": [{"name": "old", "kind": "count", "column": "age", "at_least": 65}]})
     >>> check_relay(study, "https://relay.example.org/")
     'https://relay.example.org'
     """

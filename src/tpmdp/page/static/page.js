@@ -15,6 +15,10 @@
       if (!old) continue;
       const holder = document.createElement(old.tagName);
       holder.append(part.content.cloneNode(true));
+      for (const each of old.querySelectorAll("details[open][id]")) {
+        const again = holder.querySelector("#" + CSS.escape(each.id));
+        if (again) again.open = true;
+      }
       if (old.innerHTML === holder.innerHTML) continue;
       if (old.contains(active) && active.type === "range") {
         keepSlider(old, holder, active);

@@ -326,9 +326,7 @@ def _story(run: SessionRun) -> Html:
 
 
 def _elsewhere(command: str) -> Html:
-    text = (
-        "You may close this window: the session goes on as long as tpmdp page runs. If that ends, this goes on with it:"
-    )
+    text = "You may close this window: the session goes on as long as tpmdp page runs. If that ends, this resumes it:"
     return joined([tag("p", text, class_="note"), tag("pre", tag("code", command), tabindex="0")])
 
 

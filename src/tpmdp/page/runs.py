@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from tpmdp.errors import InputError, TpmdpError
-from tpmdp.study.events import SessionEvent
+from tpmdp.study.events import SessionEvent, time_text
 from tpmdp.study.release import PartyRelease
 
 _LINES_MAX: Final = 200
@@ -65,7 +65,7 @@ class SessionRun:
 
     def take(self, event: SessionEvent) -> None:
         """Take in an event. Trouble stays in view until there is other news, a difference until all have joined."""
-        text = event.line()
+        text = event.line().removesuffix(f"; {time_text(event.seconds_left)} left")
         differences = [each for each in self.problems if each not in self._troubles]
         if event.kind == "trouble":
             self._troubles = (event.text,)
@@ -77,7 +77,7 @@ class SessionRun:
         if event.kind == "joined":
             self.joined |= set(event.names)
         self.event, self.heard_s = event, time.monotonic()
-        if not self.lines or self.lines[-1].partition(";")[0] != text.partition(";")[0]:
+        if self.lines[-1:] != (text,):
             self.note(text)
 
 

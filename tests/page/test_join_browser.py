@@ -18,6 +18,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tests.faults.consortium import free_port
+from tests.page.browsing import fields
 from tests.page.conftest import RunningPage, running_page
 from tests.patience import DEADLINE, HANG_S, wait_until
 from tests.processes import Process
@@ -208,37 +209,82 @@ def test_a_session_of_a_killed_page_is_finished_by_a_new_page(
     five.check_charged_once()
 
 
-def test_two_tabs_at_the_same_moment_are_charged_once(five: Five, page_process: RunningPage) -> None:
-    opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(CookieJar()))
-    opener.addheaders = [("Origin", page_process.url)]
+class Visitor:
+    """A browser without its window: the token, a cookie and forms."""
 
-    def post(path: str, values: dict[str, str]) -> str:
+    def __init__(self, page: RunningPage) -> None:
+        self._url = page.url
+        self._opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(CookieJar()))
+        self._opener.addheaders = [("Origin", page.url)]
+        self.post("/enter", {"secret": page.token})
+
+    def post(self, path: str, values: dict[str, str]) -> str:
         body = urllib.parse.urlencode(values).encode()
-        with opener.open(page_process.url + path, body, timeout=HANG_S) as answer:
+        with self._opener.open(self._url + path, body, timeout=HANG_S) as answer:
             return str(answer.read(), "utf-8")
 
-    def get(path: str) -> str:
-        with opener.open(page_process.url + path, timeout=HANG_S) as answer:
+    def get(self, path: str) -> str:
+        with self._opener.open(self._url + path, timeout=HANG_S) as answer:
             return str(answer.read(), "utf-8")
 
-    post("/enter", {"secret": page_process.token})
-    agreed = re.search(r'name="agreed" value="([^"]+)"', get("/join"))
-    assert agreed is not None
-    file = f"{OURS}.study.toml"
-    sent = {"study": file, "party": OURS, "party-of": file, "data-of": f"{file} {OURS}", "data": f"{OURS}.csv"}
-    sent |= {"relay": five.url, "agreed": agreed[1], "action": "take-part"}
-    others, barrier = five.join_others(), Barrier(4)
+    def decided(self) -> dict[str, str]:
+        """The form as it stands, with the box ticked and the button pressed."""
+        html = self.get("/join")
+        agreed = re.search(r'name="agreed" value="([^"]+)"', html)
+        assert agreed is not None, html
+        form = {name: values[0] for name, values in fields(html).items()}
+        return form | {"agreed": agreed[1], "action": "take-part"}
+
+
+def test_two_tabs_at_the_same_moment_are_charged_once(five: Five, page_process: RunningPage) -> None:
+    visitor = Visitor(page_process)
+    sent, others, barrier = visitor.decided(), five.join_others(), Barrier(4)
 
     def press(_: int) -> str:
         barrier.wait(HANG_S)
-        return post("/join", sent)
+        return visitor.post("/join", sent)
 
     with ThreadPoolExecutor(4) as pool:
         assert all('id="run-1-body"' in html for html in pool.map(press, range(4)))
     for process in others:
         outcome(process)
-    wait_until(lambda: "The answer is here." in get("/join/runs"))
+    wait_until(lambda: "The answer is here." in visitor.get("/join/runs"))
     five.check_charged_once()
+
+
+def test_a_maximum_runs_on_shares_without_a_relay(tmp_path: Path, folder: Path, page_process: RunningPage) -> None:
+    names, state, parties = ("north", "south", "lab"), tmp_path / "others", []
+    state.mkdir()
+    places = {name: folder if name == "north" else state for name in names}
+    for name, place in places.items():
+        identity = Ed25519PrivateKey.generate()
+        write_key(place / f"{name}.key", identity)
+        (place / f"{name}.csv").write_text("age\n70\n20\n66\n41\n")
+        party = {"name": name, "records": 4, "public_key": public_text(identity)}
+        parties.append(party | {"address": f"127.0.0.1:{free_port()}"})
+    query = {"name": "most", "kind": "maximum", "of": {"kind": "count", "column": "age", "at_least": 65}}
+    document = {"name": "largest", "threshold": 1, "receivers": ["north"], "delta": 1e-6, "epsilon": 8.0}
+    study = Study.parse(document | {"deadline": DEADLINE, "parties": parties, "queries": [query]})
+    write_invitations(study, state)
+    (state / "north.study.toml").rename(folder / "north.study.toml")
+    visitor = Visitor(page_process)
+    assert 'name="relay"' not in visitor.get("/join")
+    visitor.post("/join", visitor.decided())
+    others = []
+    try:
+        for name in ("south", "lab"):
+            words = ["join", state / f"{name}.study.toml", "--as", name, "--key", state / f"{name}.key"]
+            others.append(Process("tpmdp", *words, "--data", state / f"{name}.csv", "--json"))
+        for process in others:
+            assert outcome(process)["answers"] is None
+    finally:
+        for process in others:
+            process.kill()
+            process.wait()
+            process.close()
+    wait_until(lambda: "The answer is here." in visitor.get("/join/runs"))
+    with Ledger.open(folder / "north.ledger") as ledger:
+        assert sum(entry.is_charge for entry in ledger.entries()) == 1
 
 
 def test_a_party_begins_with_nothing_but_its_invitation(

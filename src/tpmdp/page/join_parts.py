@@ -201,7 +201,7 @@ def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 
 
-def key_part(party: str, public: bytes | None, in_study: bytes | None, problem: str = "") -> Html:
+def key_part(party: str, public: bytes | None, in_study: bytes | None, *, problem: str = "") -> Html:
     """The party's key: its public line, or the button that makes one. The secret is never shown."""
     heading = tag("h2", "Your key")
     if problem:

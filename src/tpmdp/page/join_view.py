@@ -268,7 +268,7 @@ class JoinView:
                 problem = str(error)
         problems = _problems(chosen, check)
         return {
-            "key": show_parts.key_part(chosen.party, public, study.party(chosen.party).public_key, problem),
+            "key": show_parts.key_part(chosen.party, public, study.party(chosen.party).public_key, problem=problem),
             "data-choice": _data_choice(chosen),
             "check": joined([show_parts.records_part(check), show_parts.problems_part(problems)]),
             "relay-fields": _relay_fields(chosen),

@@ -101,12 +101,12 @@ def _keys(path: Path, state: Hashable) -> tuple[bool, bool]:
     return "queries" in document, bool({"files", "sql", "sqlite", "postgresql"} & set(document))
 
 
-def usual_party(folder: Folder, file: StudyFile) -> str:
-    """Whom an invitation is for, or the only party whose key is here; otherwise nobody."""
+def usual_party(folder: Folder, file: StudyFile, before: str = "") -> str:
+    """Whom an invitation is for, the party of the study before, or the only one whose key is here; or nobody."""
     names = [party.name for party in file.study.parties]
     invited = [name for name in names if file.path.name == invitation_name(name)]
     keys = set(folder.names(".key"))
-    holders = invited or [name for name in names if f"{name}.key" in keys]
+    holders = invited or [name for name in names if name == before] or [name for name in names if f"{name}.key" in keys]
     return holders[0] if len(holders) == 1 else ""
 
 

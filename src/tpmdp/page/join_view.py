@@ -72,10 +72,11 @@ class JoinChoice:
     def of(cls, form: PageForm, folder: Folder) -> JoinChoice:
         """The choice in a form; a party and data of another study than before are chosen anew."""
         chosen = cls(folder, form.text("study"))
-        party = form.text("party") if form.text("party-of") == chosen.file else ""
-        names = [] if chosen.opened is None else [each.name for each in chosen.opened.study.parties]
-        if chosen.opened is not None and party not in names:
-            party = usual_party(folder, chosen.opened)
+        party, is_before = form.text("party"), form.text("party-of") == chosen.file
+        if chosen.opened is None or party not in [each.name for each in chosen.opened.study.parties]:
+            party = ""
+        if chosen.opened is not None and (not party or not is_before):
+            party = usual_party(folder, chosen.opened, party)
         is_same = form.text("data-of") == f"{chosen.file} {party}"
         return replace(
             chosen,

@@ -126,7 +126,7 @@ def outcome(process: Process) -> dict[str, object]:
 
 
 def begin(window: Page) -> None:
-    """Tick, and take part in the same moment: the change must not cancel the button. The session is on the page then."""
+    """Tick, and take part in the same moment: the change must not cancel the button."""
     window.wait_for_selector("#agreed")
     window.evaluate("document.querySelectorAll('#agreed, [data-action=take-part]').forEach((each) => each.click())")
     window.wait_for_selector(f"li:has-text('{OURS}: you')")

@@ -40,7 +40,7 @@ def finished(folder: Path) -> Finished:
 def verdict_of(window: Page, path: Path) -> str:
     window.set_input_files("#file", path)
     window.wait_for_selector("#verdict h2")
-    return window.inner_text("#verdict")
+    return str(window.inner_text("#verdict"))
 
 
 def test_a_plan_that_is_dropped_is_proved_and_a_changed_one_is_not(

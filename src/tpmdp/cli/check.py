@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
 from tpmdp.cli.options import as_flags
 from tpmdp.cli.query import queries_option
 from tpmdp.errors import InputError, TpmdpError
-
-if TYPE_CHECKING:
-    from tpmdp.ledger import Ledger
 
 _FILE: Final = click.Path(path_type=Path, readable=False)  # our own reader words the errors
 _FLAGS: Final = {"party": "--as", "ledger": "--ledger", "data": "--data"}
@@ -58,40 +55,20 @@ def check(
     from tpmdp.cli.output import print_with
     from tpmdp.cli.study import read_study, read_terms
     from tpmdp.report.check import check_json, print_check
-    from tpmdp.study.check import check_party
-    from tpmdp.study.identity import read_key
-    from tpmdp.study.peers import find_peers
+    from tpmdp.study.party_folder import PartyFiles
 
     study = read_study(study_file, session, None, queries_file=queries_file)
     study.index(name)  # refuses a party that is not in the study
-    path = ledger_file if ledger_file is not None or key_file is None else key_file.with_suffix(".ledger")
-    peers = peers_file if key_file is None else find_peers(peers_file, key_file)
-    opened: list[Ledger] = []
-
-    def open_ledger() -> Ledger | None:
-        from tpmdp._util.files import check_output
-        from tpmdp.ledger import Ledger
-
-        assert path is not None
-        if not path.exists():
-            check_output(path)
-            return None
-        opened.append(Ledger.open(path))
-        return opened[0]
-
-    try:
-        result = check_party(
-            study,
-            name,
-            data_file,
-            ledger=None if path is None else open_ledger,
-            identity=None if key_file is None else lambda: read_key(key_file),
-            terms=None if terms_file is None else read_terms(terms_file),
-            peers=peers,
-        )
-    finally:
-        for ledger in opened:
-            ledger.close()
+    files = PartyFiles(
+        study,
+        name,
+        key_file,
+        data=data_file,
+        ledger=ledger_file,
+        peers=peers_file,
+        terms=None if terms_file is None else lambda: read_terms(terms_file),
+    )
+    result = files.check()
     if as_json:
         click.echo(json.dumps(check_json(result), allow_nan=False))
     else:

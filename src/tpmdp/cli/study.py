@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -18,9 +19,7 @@ from tpmdp.cli.query import queries_option
 from tpmdp.errors import InputError
 
 if TYPE_CHECKING:
-    from tpmdp.data.table import Table
     from tpmdp.protocol.terms import Terms
-    from tpmdp.study.contribution import Contribution
     from tpmdp.study.model import Study
     from tpmdp.study.record import SessionRecord
     from tpmdp.study.release import PartyRelease
@@ -84,69 +83,33 @@ def join(
 
     Exit codes: 0 done; 2 refused or bad input; 3 the deadline passed or a party was lost, and which.
     """
-    from tpmdp.engines.relay.mailbox import check_url
     from tpmdp.report.progress import PartyProgress
-    from tpmdp.report.release import uncounted_text
-    from tpmdp.study.contribution import contribute
-    from tpmdp.study.identity import read_key
-    from tpmdp.study.join import check_in, take_part
-    from tpmdp.study.peers import author_notice, check_peers, find_peers, has_no_session
-    from tpmdp.study.session import SessionAccount, open_or_create_ledger
+    from tpmdp.study.party_folder import PartyFiles
 
     study = read_study(study_file, session, deadline, queries_file=queries_file)
     study.index(name)  # refuses a party that is not in the study
     check_outcome_files(out, plot, name in study.receivers)
-    identity = read_key(key_file)
-    relay = None if url is None else check_url(url, plain_http)
-    if relay is None and study.computation.uses_relay:
-        raise InputError("relay", "(none)", "is missing for a study of sums", "give the address of the relay")
-    path = ledger_file if ledger_file is not None else key_file.with_suffix(".ledger")
-    given = read_terms(terms_file) if terms_file is not None else None
-    offered = check_in(study, name, identity, terms=given)
-    peers = find_peers(peers_file, key_file)
-    if peers is not None:
-        check_peers(offered, identity.public_key().public_bytes_raw(), peers)
+    files = PartyFiles(
+        study,
+        name,
+        key_file,
+        data=data_file,
+        ledger=ledger_file,
+        peers=peers_file,
+        terms=None if terms_file is None else cache(lambda: read_terms(terms_file)),
+    )
 
-    def read_contribution() -> Contribution:
-        contribution = contribute(study, offered, name, table=_read_data(study, name, data_file))
-        for text in uncounted_text(contribution):
-            click.echo(f"tpmdp: {text}", err=True)
-        return contribution
+    def notice(text: str) -> None:
+        click.echo(f"tpmdp: {text}", err=True)
 
-    contribution = None if path.exists() else read_contribution()  # bad data make no new ledger
-    with open_or_create_ledger(path, study, name, identity=identity) as ledger:
-        if contribution is not None:
-            epsilon, delta = ledger.limit(study.unit)
-            text = f"made a new ledger {path}: at most epsilon {epsilon:g} at delta {delta:g}"
-            click.echo(f"tpmdp: {text}", err=True)
-        else:
-            account = SessionAccount(study, offered, name, identity=identity, ledger=ledger)
-            contribution = account.stored_contribution()
-            if contribution is not None and data_file is not None:
-                click.echo(f"tpmdp: {name} has agreed before: its data are as they were then, not read again", err=True)
-            contribution = contribution or read_contribution()
-        if peers is None and not is_supervised() and has_no_session(ledger):
-            click.echo(f"tpmdp: {author_notice(study_file, key_file)}", err=True)
-        with showing(events, as_json, PartyProgress()) as on_event:
-            release = take_part(
-                contribution,
-                identity,
-                ledger,
-                relay=relay,
-                certificate_authority=authority,
-                listen=listen,
-                on_event=on_event,
-            )
+    warns = not is_supervised()
+    with (
+        files.begin(study_file, url, plain_http=plain_http, warns_of_author=warns, notice=notice) as party,
+        showing(events, as_json, PartyProgress()) as on_event,
+    ):
+        release = party.take_part(on_event, certificate_authority=authority, listen=listen)
     _print_outcome(study, release, as_json)
-
-    def record(with_answer: bool) -> SessionRecord:
-        from tpmdp.ledger import Ledger
-        from tpmdp.study.record import SessionRecord
-
-        with Ledger.open(path) as ledger:
-            return SessionRecord.of(study, [ledger], offered, with_answer=with_answer)
-
-    write_outcome_files(study, [release], out, plot=plot, record=record, as_json=as_json)
+    write_outcome_files(study, [release], out, plot=plot, record=files.record, as_json=as_json)
 
 
 def _print_outcome(study: Study, release: PartyRelease, as_json: bool) -> None:
@@ -157,15 +120,6 @@ def _print_outcome(study: Study, release: PartyRelease, as_json: bool) -> None:
     from tpmdp.report.release import print_releases
 
     print_with(lambda console: print_releases(study, [release], console))
-
-
-def _read_data(study: Study, name: str, path: Path | None) -> Table:
-    """The party's columns; a party without records has no file."""
-    from tpmdp.data.source import read_table
-    from tpmdp.study.contribution import check_given
-
-    check_given(study, name, path)
-    return {} if path is None else read_table(path, study.columns_of(name))
 
 
 @click.command()

@@ -60,11 +60,14 @@ def view(
     ]
 
 
-def poll(path: str, answer: Callable[[], Parts]) -> Route:
-    """Parts that change by themselves: the element has data-poll=PATH and data-every=MILLISECONDS."""
+def poll(path: str, answer: Callable[[Mapping[str, str]], Parts]) -> Route:
+    """Parts that change by themselves: the element has data-poll=PATH and data-every=MILLISECONDS.
 
-    async def get(_: Request) -> Response:
-        return await _answered(lambda _: answer(), PageForm({}))
+    `answer` gets the variable parts of the path. What a form has said about a problem stays.
+    """
+
+    async def get(request: Request) -> Response:
+        return HTMLResponse(parts(await run_in_threadpool(answer, request.path_params)))
 
     return Route(path, get, methods=["GET"])
 

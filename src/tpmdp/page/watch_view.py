@@ -13,18 +13,15 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from tpmdp.engines.relay.look import RelayNumbers, StoredLook, check_own_url, look_at_relay, stored_sessions
 from tpmdp.engines.relay.mailbox import check_url
 from tpmdp.errors import InputError, TpmdpError
 from tpmdp.page.folder import Folder
-from tpmdp.page.forms import PageForm, button, choice, parts, text_field, tick
-from tpmdp.page.routes import Parts, view
+from tpmdp.page.forms import PageForm, button, choice, text_field, tick
+from tpmdp.page.routes import Parts, poll, view
 from tpmdp.protocol.terms import Terms
 from tpmdp.report.markup import Html, joined, name, names, table, tag
 from tpmdp.report.numbers import plural, three_digits
@@ -350,23 +347,22 @@ class WatchView:
             "div", *contents, id=f"watch-{own}", class_="panel", data_poll=f"/watch/look/{own}", data_every=_EVERY_MS
         )
 
-    async def poll(self, request: Request) -> Response:
+    def looked(self, place: Mapping[str, str]) -> Parts:
         """The parts of a panel as they are now."""
-        own = request.path_params["own"]
+        own = place["own"]
         if not _ID.fullmatch(own):
             raise HTTPException(404)
         watch = self.watches.get(own)
         if watch is None:
             text = "This is not watched any more: press the button above again."
-            return HTMLResponse(parts({f"{own}-state": tag("p", text, class_="warning")}))
-        fresh = await run_in_threadpool(watch.look)
-        return HTMLResponse(parts({f"{own}-{part}": contents for part, contents in fresh.items()}))
+            return {f"{own}-state": tag("p", text, class_="warning")}
+        return {f"{own}-{part}": contents for part, contents in watch.look().items()}
 
 
 def routes(folder: Folder) -> list[Route]:
     """The routes of this view."""
     own = WatchView(folder)
-    return [Route("/watch/look/{own}", own.poll, methods=["GET"]), *view("/watch", own.show, own.answer)]
+    return [poll("/watch/look/{own}", own.looked), *view("/watch", own.show, own.answer)]
 
 
 # Parts of panels ------------------------------------------------------------------------------------------------------

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from tpmdp.study.party_check import Coalition, PartyCheck
 
 _NAMES_SHOWN: Final = 4
-_OWN: Final = "For your eyes only: do not pass it on, it is not protected."
+EYES_ONLY: Final = "For your eyes only: do not pass it on, it is not protected."
+NOBODY: Final = "nobody can. You are the only receiver."
 _WIDE: Final = 80  # columns from which more is shown
 _MANY_CLIPPED: Final = 0.05  # of the records
 
@@ -68,21 +69,9 @@ def _print_records(check: PartyCheck, console: Console) -> None:
         table.add_row(escape(column.name), column.kind, *cells, *([escape(column.problem)] if has_problem else []))
     if check.columns:  # without data there is nothing to say about columns
         console.print(keep_numbers(table))
-    if check.records is None:
-        console.print(escape(f"Records: not counted; the study states {check.records_stated:,}."))
-    else:
-        verdict = (
-            "as the study states"
-            if check.records == check.records_stated
-            else (f"but the study states {check.records_stated:,}")
-        )
-        console.print(escape(f"Records: {check.records:,}, {verdict}."))
-    for fault in check.faults:
-        where = f"{fault.column}: " if fault.column else ""
-        more = ", ..." if fault.count > len(fault.places) else ""
-        console.print(escape(f"{where}{fault.kind} in {plural(fault.count, 'row')}: {', '.join(fault.places)}{more}"))
-    if check.bad_rows:
-        console.print(escape(f"Rows with a bad value: {check.bad_rows:,}. What follows leaves them out."))
+    console.print(escape(records_text(check)))
+    for text in fault_texts(check):
+        console.print(escape(text))
     if check.clipped or check.counting:
         console.print()
         console.print(_own_table(check, console.width))
@@ -105,31 +94,69 @@ def _own_table(check: PartyCheck, width: int) -> Table:
         table.add_row(*map(escape, texts), share, f"{row.records:,}")
     for query, count in counting.items():
         table.add_row(escape(query), *[""] * (5 if is_wide else 1), f"{count:,}")
-    advice = ""
-    if any(row.share > _MANY_CLIPPED for row in check.clipped):
-        advice = (
-            "\nClipped values are moved to the nearest bound. Where many are, the answer is off: ask for wider ones."
-        )
-    table.caption = _OWN + advice
+    table.caption = "\n".join(filter(None, [EYES_ONLY, clipped_advice(check)]))
     return keep_numbers(table)
+
+
+def clipped_advice(check: PartyCheck) -> str:
+    """What to do where many values are clipped; empty if few are."""
+    if not any(row.share > _MANY_CLIPPED for row in check.clipped):
+        return ""
+    return "Clipped values are moved to the nearest bound. Where many are, the answer is off: ask for wider ones."
+
+
+def records_text(check: PartyCheck) -> str:
+    """How many records there are, beside what the study states."""
+    if check.records is None:
+        return f"Records: not counted; the study states {check.records_stated:,}."
+    is_right = check.records == check.records_stated
+    verdict = "as the study states" if is_right else f"but the study states {check.records_stated:,}"
+    return f"Records: {check.records:,}, {verdict}."
+
+
+def fault_texts(check: PartyCheck) -> list[str]:
+    """A line for each kind of bad value in a column."""
+    texts = []
+    for fault in check.faults:
+        where = f"{fault.column}: " if fault.column else ""
+        more = ", ..." if fault.count > len(fault.places) else ""
+        texts.append(f"{where}{fault.kind} in {plural(fault.count, 'row')}: {', '.join(fault.places)}{more}")
+    if check.bad_rows:
+        texts.append(f"Rows with a bad value: {check.bad_rows:,}. What follows leaves them out.")
+    return texts
+
+
+def cost_texts(check: PartyCheck) -> list[str]:
+    """What the session costs the party, and what its ledger says afterwards; empty if that cannot be known."""
+    if check.cost is None:
+        return []
+    epsilon, delta = check.offered
+    text = f"Cost: epsilon {rounded_up(check.cost)} at delta {number(delta)}, of the {number(epsilon)} that you offer."
+    if not check.charged_now:
+        text = f"Cost: nothing new. This session was charged before (epsilon {rounded_up(check.cost)})."
+    if check.after is None:
+        return [text]
+    after = check.after
+    limit = f"{after.limit_epsilon:.12g} at delta {number(after.limit_delta)}"
+    left = left_text(after.left, epsilon)
+    return [text, f"Ledger: {rounded_up(after.epsilon)} spent afterwards, limit {limit}; left: {left}."]
+
+
+def coalitions_text(study: Study, check: PartyCheck) -> str:
+    """What the epsilons of coalitions mean."""
+    whose = "one record of yours" if check.unit == "record" else "all your records"
+    drop = f" Up to {study.tolerate} of its members may be parties that drop out." if study.tolerate else ""
+    return f"epsilon: at your delta, about {whose}. A coalition needs a receiver.{drop}"
 
 
 def _print_cost(check: PartyCheck, console: Console) -> None:
     from rich.markup import escape
 
-    if check.cost is None:
-        return
-    epsilon, delta = check.offered
-    text = f"Cost: epsilon {rounded_up(check.cost)} at delta {number(delta)}, of the {number(epsilon)} that you offer."
-    if not check.charged_now:
-        text = f"Cost: nothing new. This session was charged before (epsilon {rounded_up(check.cost)})."
-    console.print()
-    console.print(escape(text))
-    if check.after is not None:
-        after = check.after
-        limit = f"{after.limit_epsilon:.12g} at delta {number(after.limit_delta)}"
-        left = left_text(after.left, epsilon)
-        console.print(escape(f"Ledger: {rounded_up(after.epsilon)} spent afterwards, limit {limit}; left: {left}."))
+    texts = cost_texts(check)
+    if texts:
+        console.print()
+    for text in texts:
+        console.print(escape(text))
 
 
 def _print_coalitions(study: Study, check: PartyCheck, console: Console) -> None:
@@ -139,16 +166,13 @@ def _print_coalitions(study: Study, check: PartyCheck, console: Console) -> None
         return
     console.print()
     if not check.coalitions:
-        console.print("Who would have to collude against you: nobody can. You are the only receiver.")
+        console.print(f"Who would have to collude against you: {NOBODY}")
         return
     table = new_table("Who would have to collude against you", "coalition", "")
     add_numbers(table, "epsilon")
     for place, coalition in enumerate(check.coalitions):
-        table.add_row(escape(names_text(coalition)), _role(check, place), rounded_up(coalition.epsilon))
-    whose = "one record of yours" if check.unit == "record" else "all your records"
-    table.caption = f"epsilon: at your delta, about {whose}. A coalition needs a receiver."
-    if study.tolerate:
-        table.caption += f" Up to {study.tolerate} of its members may be parties that drop out."
+        table.add_row(escape(names_text(coalition)), coalition_role(check, place), rounded_up(coalition.epsilon))
+    table.caption = coalitions_text(study, check)
     console.print(keep_numbers(table))
 
 
@@ -164,7 +188,8 @@ def names_text(coalition: Coalition) -> str:
     return ", ".join(names[:_NAMES_SHOWN]) + more
 
 
-def _role(check: PartyCheck, place: int) -> str:
+def coalition_role(check: PartyCheck, place: int) -> str:
+    """Whether a coalition of the check lies within the threshold."""
     coalition = check.coalitions[place]
     if not coalition.is_within:
         return "beyond the threshold: no promise"
@@ -184,7 +209,7 @@ def check_json(check: PartyCheck) -> dict[str, Any]:
         "problems": [str(problem) for problem in check.problems],
         "notes": list(check.notes),
         "private": {
-            "note": _OWN,
+            "note": EYES_ONLY,
             "records": check.records,
             "bad_rows": check.bad_rows,
             "columns": [

@@ -106,7 +106,7 @@ def _sections(record: SessionRecord) -> Iterator[Html]:
     yield _header(record)
     yield _glance(record)
     yield _asked(record)
-    yield _answer(record) if record.answers is not None else _expected(record)
+    yield answer_section(record) if record.answers is not None else _expected(record)
     yield learns_section(record)
     yield promise_section(record, promised)
     yield coalitions_section(record, promised)
@@ -203,7 +203,8 @@ def _asked(record: SessionRecord) -> Html:
     )
 
 
-def _answer(record: SessionRecord) -> Html:
+def answer_section(record: SessionRecord, *, has_cards: bool = False) -> Html:
+    """The answers with their intervals, as a table and as pictures."""
     answers = record.answers or ()
     weighted = any(answer.always is not None for answer in answers)
     headings = ["query", "answer", "95 % interval", *(["whatever the data"] if weighted else []), ""]
@@ -222,7 +223,7 @@ def _answer(record: SessionRecord) -> Html:
         "section",
         tag("h2", "The answer"),
         tag("p", who_may_see(record)),
-        table(headings, rows, numbers={1, 2, *([3] if weighted else [])}),
+        table(headings, rows, numbers={1, 2, *([3] if weighted else [])}, has_cards=has_cards),
         *cut,
         tag("p", f"Intervals cover {covered} and rounding added for privacy, not sampling.", class_="note"),
         *([tag("p", f"Assumed: {assumed}.", class_="note")] if assumed else []),

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from tpmdp.queries.answer import Answer
-    from tpmdp.study.contribution import Contribution
     from tpmdp.study.model import Study
     from tpmdp.study.release import PartyRelease
 
@@ -29,16 +28,6 @@ _HEADINGS: Final = {  # from how many columns on each is shown
     "left for\none more": 0,
     "bytes\nsent": _WIDE,
 }
-
-
-def uncounted_text(contribution: Contribution) -> list[str]:
-    """A line for each query for which none of the party's records counts; for that party only."""
-    name = contribution.party
-    records = contribution.study.party(name).records
-    return [
-        f"none of the {records} records of {name} counts for {query}: check the spelling of categories and conditions"
-        for query in contribution.uncounted
-    ]
 
 
 def count_queries(study: Study) -> frozenset[str]:

@@ -69,6 +69,16 @@ def contribute(study: Study, terms: Terms, name: str, table: Records) -> Contrib
     return Contribution(study, terms, name, encoded=encoded, uncounted=tuple(uncounted))
 
 
+def uncounted_text(contribution: Contribution) -> list[str]:
+    """A line for each query for which none of the party's records counts; for that party only."""
+    name = contribution.party
+    records = contribution.study.party(name).records
+    return [
+        f"none of the {records} records of {name} counts for {query}: check the spelling of categories and conditions"
+        for query in contribution.uncounted
+    ]
+
+
 def check_given(study: Study, name: str, data: object) -> None:
     """Refuse data of a party that has no records in the study, and missing data of one that has."""
     records = study.party(name).records

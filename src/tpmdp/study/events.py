@@ -100,10 +100,13 @@ class SessionEvent:
 
     def standing(self, seconds_left: float) -> str:
         """Where the party stands, in one sentence for people."""
+        return "done" if self.step == "done" else f"{self.place_text()}; {time_text(seconds_left)} left"
+
+    def place_text(self) -> str:
+        """Where the party stands, without the time."""
         if self.step == "done":
             return "done"
-        parts = (self._progress(), self.waiting_text(), f"{time_text(seconds_left)} left")
-        return "; ".join(part for part in parts if part)
+        return "; ".join(part for part in (self._progress(), self.waiting_text()) if part)
 
     def _progress(self) -> str:
         if self.step in _STEPS:

@@ -22,6 +22,8 @@ _PARTY: Final = re.compile(r"\s*\[\[\s*parties\s*\]\]\s*(#.*)?")
 _NAME: Final = re.compile(r"\s*name\s*=")
 _KEY: Final = re.compile(r"\s*public_key\s*=")
 _LINE: Final = re.compile(r'\s*"?([^"=\s]+)"?\s*=\s*"?([^"\s]+)"?\s*')
+_NO_RELAY: Final = "https://RELAY"
+_RELAY: Final = re.compile(r"tpmdp join .* --relay (https?://[^\s'\"]{1,300})", re.ASCII)
 
 
 def invitation_name(party: str) -> str:
@@ -59,7 +61,7 @@ def invitation(study: Study, party: str, *, relay: str | None = None) -> str:
         ]
     else:
         phrase = " ".join(phrase_of(study.terms().plan_hash))
-        url = "" if not study.computation.uses_relay else f" --relay {shlex.quote(relay or 'https://RELAY')}"
+        url = "" if not study.computation.uses_relay else f" --relay {shlex.quote(relay or _NO_RELAY)}"
         lines += [
             f"Compare:  tpmdp fingerprint {file}",
             f"          should print, for every party: {phrase}",
@@ -69,6 +71,19 @@ def invitation(study: Study, party: str, *, relay: str | None = None) -> str:
         if study.computation.uses_relay and relay is None:
             lines.append("          with the address of the relay that the parties agree on.")
     return "".join(f"# {line}".rstrip() + "\n" for line in lines) + "\n" + study.toml()
+
+
+def invited_relay(text: str) -> str:
+    """The relay that an invitation names in its comments; empty if it names none. It is what its author wrote.
+
+    >>> invited_relay("# Join:  tpmdp join north.study.toml --as north --relay https://relay.example.org\\nname = 1")
+    'https://relay.example.org'
+    """
+    for line in text.splitlines():
+        match = _RELAY.search(line) if line.startswith("#") else None
+        if match is not None and match[1] != _NO_RELAY:
+            return match[1]
+    return ""
 
 
 def write_invitations(study: Study, folder: Path, *, relay: str | None = None) -> list[Path]:

@@ -15,6 +15,10 @@
       if (!old) continue;
       const holder = document.createElement(old.tagName);
       holder.append(part.content.cloneNode(true));
+      for (const each of old.querySelectorAll("details[open][id]")) {
+        const again = holder.querySelector("#" + CSS.escape(each.id));
+        if (again) again.open = true;
+      }
       if (old.innerHTML === holder.innerHTML) continue;
       if (old.contains(active) && active.type === "range") {
         keepSlider(old, holder, active);
@@ -48,6 +52,11 @@
     const before = waiting.get(form);
     // A question about a pointer never cancels a change; a change cancels everything before it.
     if (before && action === "point" && before.action !== "point") return;
+    // Nor does a change cancel a button that was pressed: the server acts on it, so its answer must be shown first.
+    if (before && !action && before.action && before.action !== "point") {
+      before.again = true;
+      return;
+    }
     if (before) before.controller.abort();
     const controller = new AbortController();
     waiting.set(form, { controller, action });
@@ -78,6 +87,7 @@
       if (now && now.controller === controller) {
         waiting.delete(form);
         form.classList.remove("busy");
+        if (now.again) send(form, "");
         document.documentElement.dataset.drawn = String(performance.now());
       }
     }
@@ -111,6 +121,7 @@
     if (!button) return;
     if (button.dataset.action && button.form) {
       event.preventDefault();
+      cancelAnimationFrame(frame); // what was typed is sent with the button
       send(button.form, button.dataset.action);
     } else if (button.dataset.copy) {
       const from = document.getElementById(button.dataset.copy);

@@ -1,0 +1,410 @@
+"""Take part, without a browser: nothing is charged without a tick, once and never twice, and secrets stay here."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from tests.page.browsing import TestClient, fields, part
+from tests.patience import HANG_S, wait_until
+from tests.study.sessions import finish
+from tests.study.sessions import study as small_study
+from tpmdp import Study
+from tpmdp.errors import DeadlineError
+from tpmdp.ledger import Ledger, rounded_up
+from tpmdp.report.page import read_page
+from tpmdp.study.check import check_party
+from tpmdp.study.fingerprint import phrase_of
+from tpmdp.study.identity import public_text, read_key, write_key
+from tpmdp.study.invitation import invitation
+from tpmdp.study.peers import peer_line
+
+AGES = [70, 20, 66, 41]
+RELAY = "http://127.0.0.1:9"
+Sent = dict[str, list[str]]
+
+
+def keyed(folder: Path, **changes: Any) -> Study:
+    """A study whose parties have keys; that of north is in the folder, with its data and its invitation."""
+    planned = small_study(deadline="30m", **changes)
+    identities = {party.name: Ed25519PrivateKey.generate() for party in planned.parties}
+    write_key(folder / "north.key", identities["north"])
+    (folder / "north.csv").write_text("age\n" + "\n".join(map(str, AGES)) + "\n")
+    made = planned.with_keys({name: key.public_key().public_bytes_raw() for name, key in identities.items()})
+    (folder / "north.study.toml").write_text(invitation(made, "north", relay=RELAY))
+    return made
+
+
+@pytest.fixture
+def study(folder: Path) -> Study:
+    return keyed(folder)
+
+
+def form_of(client: TestClient, **changes: str) -> Sent:
+    """The form as it stands, with some fields changed."""
+    return fields(client.get("/join").text) | {key.replace("_", "-"): [value] for key, value in changes.items()}
+
+
+def ticked(client: TestClient) -> Sent:
+    """The form with the box ticked, and the button pressed."""
+    html = client.get("/join").text
+    value = re.search(r'name="agreed" value="([^"]+)"', html)
+    assert value is not None
+    return fields(html) | {"agreed": [unescape(value[1])], "action": ["take-part"]}
+
+
+class Gate:
+    """Stands in for the session itself: it waits until the test lets it go on."""
+
+    def __init__(self) -> None:
+        self.calls: list[dict[str, Any]] = []
+        self.open = threading.Event()
+        self.error: Exception = DeadlineError("the deadline passed; south is missing: join again to resume")
+
+    def take_part(self, *_: Any, **options: Any) -> None:
+        self.calls.append(options)
+        assert self.open.wait(HANG_S)
+        raise self.error
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
+    made = Gate()
+    monkeypatch.setattr("tpmdp.study.party_folder.take_part", made.take_part)
+    return made
+
+
+# What is shown --------------------------------------------------------------------------------------------------------
+
+
+def test_an_empty_folder_asks_for_an_invitation(client: TestClient) -> None:
+    html = client.get("/join").text
+    assert "There is no invitation in your folder yet" in html
+    assert "Take part</button>" not in html
+
+
+def test_an_invitation_is_explained(client: TestClient, folder: Path, study: Study) -> None:
+    html = client.get("/join").text
+    check = check_party(study, "north", {"age": AGES})
+    assert "How many records have age at least 65?" in html
+    assert "(you)" in html
+    assert f"agree to spend epsilon {rounded_up(check.cost or 0)}" in html
+    assert " ".join(phrase_of(study.terms().plan_hash)) in html
+    assert "could have invented them" in html
+    assert "Nothing stands in the way" in html
+    assert fields(html)["relay"] == [RELAY]
+    for coalition in check.coalitions:
+        assert rounded_up(coalition.epsilon) in html
+    assert sorted(path.name for path in folder.iterdir()) == ["north.csv", "north.key", "north.study.toml"]
+
+
+def test_peers_are_compared(client: TestClient, folder: Path, study: Study) -> None:
+    lines = [peer_line(party.name, party.public_key or b"") for party in study.parties]
+    (folder / "peers.toml").write_text("\n".join(lines))
+    assert "has the same names and keys as this study" in client.get("/join").text
+    (folder / "peers.toml").write_text(lines[0] + "\n")
+    html = client.get("/join").text
+    assert "could have invented them" not in html
+    assert "public_key of south" in html
+    assert "Before you can take part" in html
+
+
+def test_names_from_outside_stay_text(client: TestClient, folder: Path) -> None:
+    query = {"name": "<b>", "kind": "count", "column": "<i>", "at_least": 65}
+    keyed(folder, name="<script>alert(1)</script>", queries=[query])
+    html = client.get("/join").text
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
+    assert "<script>alert" not in html
+    assert "<b>" not in html
+    assert "<i>" not in html
+
+
+def test_problems_are_those_of_the_check_in_its_order(client: TestClient, folder: Path, study: Study) -> None:
+    (folder / "north.csv").write_text("age\n70\nold\n66\n")
+    html = client.get("/join").text
+    expected = check_party(study, "north", folder / "north.csv", identity=read_key(folder / "north.key")).problems
+    shown = re.findall(r"<li>(.*?)</li>", html.split('id="problems"')[1].split("</ol>")[0])
+    assert [unescape(each) for each in shown] == [str(problem) for problem in expected]
+    assert len(expected) == 2
+    assert "For your eyes only" in html
+    assert "Take part</button>" not in html
+
+
+def test_two_studies_are_chosen_from(client: TestClient, folder: Path, study: Study) -> None:
+    (folder / "other.toml").write_text(study.toml())
+    (folder / "source.toml").write_text('sql = "SELECT 1"')
+    html = client.get("/join").text
+    assert 'value="other.toml"' in html
+    assert 'value="source.toml"' not in html
+    answer = client.post("/join", data={"study": ["other.toml"]}).text
+    assert fields(part(answer, "party-choice"))["party"] == ["north"]  # whose key is here
+    assert "How many records" in part(answer, "offer")
+    chosen = {"study": ["other.toml"], "party": ["lab"], "party-of": ["other.toml"]}
+    assert "Make my key" in part(client.post("/join", data=chosen).text, "key")
+
+
+# Key ------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_key_is_made_once_and_its_secret_stays(client: TestClient, folder: Path) -> None:
+    (folder / "flu.toml").write_text(small_study().toml())
+    chosen = {"study": ["flu.toml"], "party": ["south"], "party-of": ["flu.toml"]}
+    html = client.post("/join", data=chosen | {"action": ["make-key"]}).text
+    path = folder / "south.key"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    identity, before = read_key(path), path.read_bytes()
+    assert peer_line("south", identity.public_key().public_bytes_raw()) in unescape(part(html, "key"))
+    assert public_text(identity) in unescape(html)
+    secret = before.decode().splitlines()[1]
+    assert secret not in html
+    again = client.post("/join", data=chosen | {"action": ["make-key"]})
+    assert again.status_code == 422
+    assert "exists already" in part(again.text, "problem")
+    assert path.read_bytes() == before
+    assert secret not in client.post("/join", data=chosen).text
+
+
+# Files ----------------------------------------------------------------------------------------------------------------
+
+
+def send(client: TestClient, what: str, name: str, body: bytes) -> Any:
+    return client.post(f"/join/upload-{what}", content=body, headers={"x-file-name": name})
+
+
+def test_an_uploaded_study_is_chosen_and_never_replaces_another(client: TestClient, folder: Path) -> None:
+    body = small_study().toml().encode()
+    answer = send(client, "study", "flu.toml", body)
+    assert fields(part(answer.text, "study-choice"))["study"] == ["flu.toml"]
+    assert (folder / "flu.toml").read_bytes() == body
+    assert send(client, "study", "flu.toml", body).status_code == 200
+    other = send(client, "study", "flu.toml", body.replace(b'"test"', b'"other"'))
+    assert other.status_code == 422
+    assert "with other contents" in other.text
+    assert (folder / "flu.toml").read_bytes() == body
+    assert os.listdir(folder) == ["flu.toml"]
+
+
+@pytest.mark.parametrize(
+    ("what", "name", "body", "line"),
+    [
+        ("study", "..%2Fflu.toml", b"", "is not the name of a file in the folder"),
+        ("study", "flu.key", b"", "must end in .toml"),
+        ("study", "flu.toml", b"files = ['/etc/passwd']", "flu.toml"),
+        ("study", "flu.toml", b"\xff", "flu.toml is not UTF-8 text"),
+        ("data", "north.toml", b"sql = 'SELECT 1'", "must end in .csv or .parquet"),
+        ("data", ".north.csv", b"age", "is not the name of a file in the folder"),
+        ("data", "a%00b.csv", b"age", "is not the name of a file in the folder"),
+        ("data", "", b"age", "must end in .csv or .parquet"),
+    ],
+)
+def test_other_uploads_are_refused_and_leave_nothing(
+    client: TestClient, folder: Path, what: str, name: str, body: bytes, line: str
+) -> None:
+    answer = send(client, what, name, body)
+    assert answer.status_code == 422
+    assert line in unescape(answer.text)
+    assert os.listdir(folder) == []
+
+
+def test_a_study_of_more_than_a_mebibyte_is_refused(client: TestClient, folder: Path) -> None:
+    assert send(client, "study", "flu.toml", b"#" * ((1 << 20) + 1)).status_code == 413
+    assert os.listdir(folder) == []
+
+
+def test_uploaded_records_are_private(client: TestClient, folder: Path, study: Study) -> None:
+    del study
+    answer = send(client, "data", "mine.csv", b"age\n1\n2\n3\n4\n")
+    assert fields(part(answer.text, "data-list"))["data"] == ["mine.csv"]
+    assert stat.S_IMODE((folder / "mine.csv").stat().st_mode) == 0o600
+    html = client.post("/join", data=form_of(client, data="mine.csv")).text
+    assert "Records: 4, as the study states" in part(html, "check")
+    assert send(client, "data", "north.csv", b"age\n0\n").status_code == 422
+    assert (folder / "north.csv").read_text().startswith("age\n70")
+
+
+# Taking part ----------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_begins_without_a_tick(client: TestClient, folder: Path, study: Study, gate: Gate) -> None:
+    del study
+    answer = client.post("/join", data=form_of(client, action="take-part"))
+    assert answer.status_code == 422
+    assert "agreement = (not ticked) is missing" in answer.text
+    assert gate.calls == []
+    assert not (folder / "north.ledger").exists()
+
+
+def test_a_tick_is_for_one_plan(client: TestClient, folder: Path, study: Study, gate: Gate) -> None:
+    sent = ticked(client)
+    cheaper = study.varied(budget=0.5)
+    (folder / "north.study.toml").write_text(cheaper.toml())
+    answer = client.post("/join", data=sent)
+    assert answer.status_code == 422
+    assert "the study or its cost has changed" in answer.text
+    assert gate.calls == []
+
+
+def test_what_is_not_ready_is_refused_by_the_server(client: TestClient, folder: Path, study: Study, gate: Gate) -> None:
+    del study
+    sent = ticked(client)
+    (folder / "north.csv").write_text("age\n70\n")
+    answer = client.post("/join", data=sent)
+    assert answer.status_code == 422
+    assert "must be the number the study states (4)" in answer.text
+    assert gate.calls == []
+    assert not (folder / "north.ledger").exists()
+
+
+@pytest.mark.parametrize(
+    ("relay", "line"),
+    [
+        ("", "relay = (none) is missing for a study of sums"),
+        ("http://192.0.2.1", "must be https off this machine"),
+        ("file:///etc/passwd", "is not an address"),
+        ("https://user@host", "is not an address"),
+    ],
+)
+def test_the_relay_is_checked(
+    client: TestClient, folder: Path, study: Study, gate: Gate, relay: str, line: str
+) -> None:
+    del study
+    answer = client.post("/join", data=ticked(client) | {"relay": [relay]})
+    assert answer.status_code == 422
+    assert line in unescape(answer.text)
+    assert gate.calls == []
+    assert not (folder / "north.ledger").exists()
+
+
+def test_plain_http_needs_its_own_tick(client: TestClient, study: Study, gate: Gate) -> None:
+    del study
+    sent = ticked(client) | {"relay": ["http://192.0.2.1"], "plain-http": ["yes"]}
+    assert client.post("/join", data=sent).status_code == 200
+    wait_until(lambda: gate.calls)
+    assert gate.calls[0]["relay"] == "http://192.0.2.1"
+    gate.open.set()
+
+
+def test_many_tabs_at_once_begin_one_session(client: TestClient, study: Study, gate: Gate) -> None:
+    del study
+    sent, barrier = ticked(client), threading.Barrier(6)
+
+    def press(_: int) -> Any:
+        barrier.wait(HANG_S)
+        return client.post("/join", data=sent)
+
+    with ThreadPoolExecutor(6) as pool:
+        answers = list(pool.map(press, range(6)))
+    assert {answer.status_code for answer in answers} == {200}
+    assert all('id="run-1-body"' in part(answer.text, "run") for answer in answers)
+    wait_until(lambda: gate.calls)
+    assert client.post("/join", data=sent).status_code == 200
+    assert len(gate.calls) == 1
+    assert 'id="run-1-body"' in client.get("/join").text  # a new tab sees it
+    gate.open.set()
+
+
+def until_it_stops(client: TestClient) -> str:
+    return wait_until(lambda: text if "Try again" in (text := client.get("/join/runs").text) else "")
+
+
+def test_a_failed_session_says_why_and_is_tried_again(client: TestClient, study: Study, gate: Gate) -> None:
+    del study
+    gate.open.set()
+    client.post("/join", data=ticked(client))
+    html = until_it_stops(client)
+    assert "the deadline passed; south is missing" in part(html, "run-1-body")
+    assert "Nothing was charged" in part(html, "run-1-body")
+    gate.open.clear()
+    again = client.post(
+        "/join", data=form_of(client, action="again")
+    )  # the tick is remembered, as its plan is the same
+    assert again.status_code == 200
+    assert 'id="run-2-body"' in part(again.text, "run")
+    wait_until(lambda: len(gate.calls) == 2)
+    gate.open.set()
+    wait_until(lambda: "run-2-body" in until_it_stops(client))
+    change = client.post("/join", data=form_of(client, action="change")).text
+    assert fields(part(change, "relay-fields"))["relay"] == [RELAY]
+
+
+def test_a_mistake_of_ours_is_one_line_without_a_traceback(client: TestClient, study: Study, gate: Gate) -> None:
+    del study
+    gate.error = RuntimeError("secret detail")
+    gate.open.set()
+    client.post("/join", data=ticked(client))
+    html = until_it_stops(client)
+    assert "that is a mistake in tpmdp" in html
+    assert "secret detail" not in html
+
+
+# A session that is finished -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def finished(folder: Path) -> Callable[[str], Sent]:
+    """A finished session of all three parties in the folder; gives the form of one of them."""
+    done = finish(small_study(), folder)
+    (folder / "flu.toml").write_text(done.study.toml())
+    return lambda name: {"study": ["flu.toml"], "party": [name], "party-of": ["flu.toml"]}
+
+
+def charges(path: Path) -> int:
+    with Ledger.open(path) as ledger:
+        return sum(entry.is_charge for entry in ledger.entries())
+
+
+def test_a_finished_session_shows_its_outcome_again(
+    client: TestClient, folder: Path, finished: Callable[[str], Sent]
+) -> None:
+    html = part(client.post("/join", data=finished("north")).text, "run")
+    assert "nothing new was sent or charged" in html
+    assert "The answer" in html
+    assert "<svg" in html
+    receipt = part(client.post("/join", data=finished("south")).text, "run")
+    assert "You are not a receiver" in receipt
+    assert "<svg" not in receipt
+    assert charges(folder / "north.ledger") == 1
+
+
+def test_reports_come_with_and_without_the_answer(
+    client: TestClient, tmp_path: Path, finished: Callable[[str], Sent]
+) -> None:
+    for name, has_answer in (("report.html", False), ("report-with-answer.html", True)):
+        answer = client.post(f"/join/{name}", data=finished("north"))
+        assert answer.headers["content-disposition"] == f'attachment; filename="{name}"'
+        (tmp_path / name).write_bytes(answer.content)
+        record, is_same = read_page(tmp_path / name)
+        assert is_same
+        assert (record.answers is not None) is has_answer
+    refused = client.post("/join/report-with-answer.html", data=finished("south"))
+    assert refused.status_code == 422
+    assert "has no answer of this session" in refused.text
+
+
+def test_a_ledger_that_cannot_be_read_is_a_problem_in_words(
+    client: TestClient, folder: Path, finished: Callable[[str], Sent]
+) -> None:
+    (folder / "north.ledger").write_bytes(b"not a ledger" * 100)
+    html = client.post("/join", data=finished("north")).text
+    assert "north.ledger" in part(html, "check")
+    assert "Before you can take part" in part(html, "check")
+
+
+@pytest.mark.parametrize("name", ["../flu.toml", "/etc/passwd", "absent.toml", ".hidden"])
+def test_files_elsewhere_are_not_opened(client: TestClient, study: Study, name: str) -> None:
+    del study
+    answer = client.post("/join", data={"study": [name]})
+    assert answer.status_code == 422
+    assert "Traceback" not in answer.text
+    data = client.post("/join", data=form_of(client, data=name))
+    assert data.status_code == 422 or "does not exist" in part(data.text, "check")

@@ -24,7 +24,7 @@ from tests.patience import DEADLINE, HANG_S, wait_until
 from tests.processes import Process
 from tpmdp import Study
 from tpmdp.ledger import Ledger, Status, rounded_up
-from tpmdp.report.page import read_page
+from tpmdp.report.html_report import read_page
 from tpmdp.study.identity import public_text, write_key
 from tpmdp.study.invitation import write_invitations
 from tpmdp.study.session import key_of

@@ -22,7 +22,7 @@ from tests.study.sessions import study as small_study
 from tpmdp import Study
 from tpmdp.errors import DeadlineError
 from tpmdp.ledger import Ledger, rounded_up
-from tpmdp.report.page import read_page
+from tpmdp.report.html_report import read_page
 from tpmdp.study.check import check_party
 from tpmdp.study.fingerprint import phrase_of
 from tpmdp.study.identity import public_text, read_key, write_key

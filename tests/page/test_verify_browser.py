@@ -13,7 +13,7 @@ import tpmdp
 from tests.page.conftest import RunningPage
 from tests.study.sessions import Finished, finish, study
 from tpmdp.planning.plan_file import plan_document
-from tpmdp.report.page import page as report_page
+from tpmdp.report.html_report import page as report_page
 from tpmdp.study.record import SessionRecord
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from tests.page.browsing import TestClient, fields, part
 from tests.study.sessions import Finished, finish, study
 from tpmdp.planning.plan_file import plan_document, write_plan
 from tpmdp.report.answer_file import write_answer_file
-from tpmdp.report.page import page
+from tpmdp.report.html_report import page
 from tpmdp.study.record import SessionRecord
 
 SPEC = tpmdp.Spec(

@@ -23,10 +23,10 @@ from tpmdp.report.check import (
     names_text,
     records_text,
 )
+from tpmdp.report.html_promise import learns_section
+from tpmdp.report.html_report import answer_section
 from tpmdp.report.markup import Html, joined, name, names, table, tag
 from tpmdp.report.numbers import number, plural
-from tpmdp.report.page import answer_section
-from tpmdp.report.page_promise import learns_section
 from tpmdp.report.queries import assumed_text, error_text, leaves_text, no_noise_text
 from tpmdp.report.questions import question_text
 from tpmdp.study.events import time_text

@@ -35,8 +35,8 @@ from tpmdp.page.join_files import (
 )
 from tpmdp.page.routes import Parts, poll, upload, view
 from tpmdp.page.runs import RunKey, SessionRun, SessionRuns
+from tpmdp.report.html_report import page as report_page
 from tpmdp.report.markup import Html, joined, tag
-from tpmdp.report.page import page as report_page
 from tpmdp.study.identity import read_key, write_key
 from tpmdp.study.model import Study
 from tpmdp.study.party_check import PartyCheck

@@ -24,9 +24,9 @@ from tpmdp.page.query_form import queries_html
 from tpmdp.page.routes import Parts, view
 from tpmdp.page.study_files import StudyShelf, relay_of, zipped_invitations
 from tpmdp.page.study_form import StudyForm
+from tpmdp.report.html_report import expected_rows
 from tpmdp.report.markup import Html, joined, name, names, table, tag
 from tpmdp.report.numbers import number, plural
-from tpmdp.report.page import expected_rows
 from tpmdp.report.queries import assumed_text, no_noise_text
 from tpmdp.report.questions import question_text
 from tpmdp.study.expectation import Expectation, expect

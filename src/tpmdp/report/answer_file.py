@@ -10,7 +10,7 @@ from typing import Final
 
 from tpmdp._util.files import check_output, replacing
 from tpmdp.errors import InputError
-from tpmdp.report.page import page
+from tpmdp.report.html_report import page
 from tpmdp.study.record import SessionRecord
 
 COLUMNS: Final = ("query", "part", "value", "standard_error", "low", "high", "note")

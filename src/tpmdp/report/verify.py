@@ -19,8 +19,8 @@ from tpmdp.planning.certificate import Certificate, Verdict
 from tpmdp.planning.plan import no_noise_reason
 from tpmdp.planning.plan_file import read_plan
 from tpmdp.queries.catalogue import KINDS, Kinds
+from tpmdp.report.html_report import parse_record, read_page, read_text
 from tpmdp.report.numbers import number, plural
-from tpmdp.report.page import parse_record, read_page, read_text
 from tpmdp.report.plan import headline
 from tpmdp.spec import Spec
 from tpmdp.study.party_record import LedgerComparison

@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator
 
 from tpmdp.ledger import Entry, left_text, promise, rounded_up, square_up
+from tpmdp.report.html_promise import ROWS_MAX
 from tpmdp.report.markup import Html, joined, name, table, tag
 from tpmdp.report.noise_sweep import NoiseSweep, noise_sweep
 from tpmdp.report.numbers import number
-from tpmdp.report.page_promise import ROWS_MAX
 from tpmdp.report.style import BLUE, GREY
 from tpmdp.report.svg import Chart, Line, lines
 from tpmdp.study.fingerprint import phrase_of

@@ -24,8 +24,8 @@ from tpmdp.planning.plan import plan
 from tpmdp.queries.answer import Answer
 from tpmdp.queries.catalogue import EXAMPLES, KINDS
 from tpmdp.report.answer_file import check_answer_file, write_answer_file
+from tpmdp.report.html_report import page, read_page
 from tpmdp.report.noise_sweep import noise_sweep
-from tpmdp.report.page import page, read_page
 from tpmdp.report.panels import interval_text
 from tpmdp.report.plot_release import draw_answers
 from tpmdp.report.promise import pair_promises, percent_up, promises_of
@@ -87,7 +87,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Finished:
 @pytest.fixture(autouse=True)
 def quick_words(monkeypatch: pytest.MonkeyPatch) -> None:
     """The ten words are slow on purpose; tests of the commands have the real ones."""
-    monkeypatch.setattr("tpmdp.report.page_sections.phrase_of", lambda digest: [digest.hex()[:8]])
+    monkeypatch.setattr("tpmdp.report.html_sections.phrase_of", lambda digest: [digest.hex()[:8]])
 
 
 def visible(text: str) -> str:

@@ -20,11 +20,11 @@ from tpmdp.errors import FileError
 from tpmdp.ledger import rounded_up
 from tpmdp.queries.answer import Answer
 from tpmdp.queries.catalogue import KINDS, Kinds
+from tpmdp.report.html_promise import ROWS_MAX, coalitions_section, learns_section, person_section, promise_section
+from tpmdp.report.html_sections import charges_section, show_time, sweep_section, verify_section
+from tpmdp.report.html_style import STYLE
 from tpmdp.report.markup import Html, joined, name, names, table, tag
 from tpmdp.report.numbers import interval, plural
-from tpmdp.report.page_promise import ROWS_MAX, coalitions_section, learns_section, person_section, promise_section
-from tpmdp.report.page_sections import charges_section, show_time, sweep_section, verify_section
-from tpmdp.report.page_style import STYLE
 from tpmdp.report.panels import interval_text, panels
 from tpmdp.report.promise import promises_of
 from tpmdp.report.queries import assumed_text, error_text, leaves_text

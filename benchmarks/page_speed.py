@@ -16,8 +16,9 @@ from typing import Any
 
 HEAD = """# Measures: the page
 
-One run of `make bench-page`, which rewrites this page. Chromium and the page share the machine. Machines are shared, so
-absolute times say little: beside each is its ratio to a peer of the same run.
+One run of `make bench-page`, which rewrites this page. Chromium and the page share the machine.
+Machines are shared, so absolute times say little: beside each is its ratio to a peer of the same
+run.
 
 """
 CHROMIUM = "/usr/bin/chromium"
@@ -32,6 +33,8 @@ MOVE = """async (value) => {
   slider.dispatchEvent(new Event('input', {bubbles: true}));
   return await drawn;
 }"""
+SIZES = """['navigation', 'resource'].flatMap(kind => performance.getEntriesByType(kind))
+  .map(each => [each.name, each.decodedBodySize])"""
 PLAIN = """async () => {
   const start = performance.now();
   await (await fetch('/static/icon.svg')).text();
@@ -95,10 +98,8 @@ def measure(counts: list[int], repeats: int) -> str:
         window.goto(url)
         window.fill("#secret", token)
         window.click("button")
-        sizes: dict[str, int] = {}
-        window.on("response", lambda answer: sizes.update({answer.url.removeprefix(url): len(answer.body())}))
         window.goto(url + "/plan", wait_until="networkidle")
-        loaded = dict(sizes)
+        loaded = {path.removeprefix(url): size for path, size in window.evaluate(SIZES)}
         for count in counts:
             rows.append((count, *moved(window, count, repeats)))
         browser.close()
@@ -108,8 +109,8 @@ def measure(counts: list[int], repeats: int) -> str:
     lines += [f"| {count:,} | {one:.0f} ms | {one / two:.1f}x |" for count, one, two in rows]
     total = sum(loaded.values())
     listed = ", ".join(f"{path} {size / 1000:.1f}" for path, size in sorted(loaded.items()))
-    lines += ["", f"The first view loads {total / 1000:.1f} kB in {len(loaded)} files ({listed}), not compressed."]
-    lines += ["", f"Start-up: the page listens {ours / plain:.2f}x as long after its start as `tpmdp --help` takes."]
+    lines += ["", f"The first view loads {total / 1000:.1f} kB in {len(loaded)} files, not compressed:", f"{listed}."]
+    lines += ["", f"Start-up: the page listens after {ours / plain:.1f} times what `tpmdp --help` takes."]
     return "\n".join(lines) + "\n"
 
 

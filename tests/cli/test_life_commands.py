@@ -103,7 +103,7 @@ def test_the_status_tells_who_has_come_and_changes_nothing(tmp_path: Path) -> No
         assert [ended(process).code for process in (north, south, lab)] == [0, 0, 0]
         before = {name: consortium.ledger_file(name).read_bytes() for name in NAMES}
         done = status()
-        assert done["summary"] == "finished: the lead receiver has sent the answers"
+        assert done["summary"] == "finished: the lead receiver has sent answers and receipts"
         assert done["lead"] == "north"
         parties = done["parties"]
         assert isinstance(parties, list)

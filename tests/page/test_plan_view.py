@@ -174,3 +174,17 @@ def test_two_thousand_parties_are_planned_and_more_refused(client: TestClient, s
     assert "1940 more parties are not shown" in answer.text
     more = client.post("/plan", data=sent | {"action": ["paste-parties"], "pasted": [lines + "\nlast, 1"]})
     assert "must be at most 2,000 on this page" in part(more.text, "problem")
+
+
+def test_what_was_planned_is_there_after_another_view(client: TestClient, sent: dict[str, list[str]]) -> None:
+    sent["party-epsilon"][1] = "0.7"
+    client.post("/plan", data=sent | {"threshold": ["3"], "wanted": ["9"]})
+    client.get("/study")
+    again = fields(client.get("/plan").text)
+    assert (again["party-epsilon"][1], again["threshold"], again["wanted"]) == ("0.7", ["3"], ["9"])
+
+
+def test_a_folder_with_an_invitation_begins_with_it(client: TestClient, folder: Path) -> None:
+    assert client.get("/").headers["location"] == "/plan"
+    (folder / "north.study.toml").write_text("")
+    assert client.get("/").headers["location"] == "/join"

@@ -38,7 +38,7 @@ _LOGGER: Final = logging.getLogger("tpmdp.page")
 def create_app(folder: Folder, keeper: Keeper, origins: frozenset[str]) -> ASGIApp:
     """The application; `origins` are the addresses under which a browser may use it."""
     routes = [
-        Route("/", lambda _: RedirectResponse("/plan", 303), methods=["GET"]),
+        Route("/", lambda _: RedirectResponse(_first_view(folder), 303), methods=["GET"]),
         Route("/static/{name}", _static, methods=["GET"]),
         *(route for routes in _VIEWS for route in routes(folder)),
     ]
@@ -46,6 +46,11 @@ def create_app(folder: Folder, keeper: Keeper, origins: frozenset[str]) -> ASGIA
     app = Starlette(routes=routes, exception_handlers=handlers)
     app.router.redirect_slashes = False
     return Gate(app, keeper, origins)
+
+
+def _first_view(folder: Folder) -> str:
+    """A party with an invitation comes to take part; everybody else begins with a plan."""
+    return "/join" if folder.names(".study.toml") else "/plan"
 
 
 async def _static(request: Request) -> Response:

@@ -23,22 +23,27 @@ from tpmdp.report.check import (
     names_text,
     records_text,
 )
-from tpmdp.report.html_promise import learns_section
+from tpmdp.report.html_promise import learns_section, person_section, promise_section
 from tpmdp.report.html_report import answer_section
 from tpmdp.report.markup import Html, joined, name, names, table, tag
 from tpmdp.report.numbers import number, plural
+from tpmdp.report.promise import promises_of
 from tpmdp.report.queries import assumed_text, error_text, leaves_text, no_noise_text
 from tpmdp.report.questions import question_text
 from tpmdp.study.events import time_text
+from tpmdp.study.expectation import trial_terms
 from tpmdp.study.identity import public_key_text
 from tpmdp.study.model import Study
 from tpmdp.study.party_check import PartyCheck
-from tpmdp.study.peers import author_notice, check_peers, peer_line
+from tpmdp.study.peers import PEERS_FILE, check_peers, peer_line
 from tpmdp.study.record import SessionRecord
 from tpmdp.study.release import PartyRelease
 
 _ROWS_MAX: Final = 60
 _LINES_SHOWN: Final = 40
+_PROMISES: Final[dict[str, Html]] = {}  # of the studies shown last
+_PROMISES_MAX: Final = 8
+_COST_LABELS: Final = {True: "Charged epsilon", False: "Charged before: epsilon"}
 
 
 def question_part(study: Study) -> Html:
@@ -95,9 +100,37 @@ def parties_part(study: Study, party: str) -> Html:
             ),
             *([tag("p", f"{more} more parties are not shown.", class_="note")] if more > 0 else []),
             tag("p", f"Protected is {unit}, as long as no more than {many} pool what they see.{drop}"),
+            *_lead(study),
             learns_section(SessionRecord.of(study)),
         ]
     )
+
+
+def _lead(study: Study) -> list[Html]:
+    """Who adds up, in a study of sums."""
+    if not study.computation.uses_relay:
+        return []
+    spec = trial_terms(study)
+    lead = name(spec.spec.name(spec.lead))
+    text = " adds up what the others submit. It sees masked numbers, and learns the sum only."
+    return [tag("p", tag("strong", lead), text)]
+
+
+def promise_part(study: Study) -> Html:
+    """What is promised in plain words, and what is not: what a party should know before it agrees.
+
+    It takes up to seconds for many parties, and the same study is shown again after every change of the form.
+    """
+    key = study.toml()
+    if key not in _PROMISES:
+        record = SessionRecord.of(study)
+        promised = promises_of(record.terms, not study.computation.uses_relay)
+        shown = joined([promise_section(record, promised), *person_section(record)])
+        while len(_PROMISES) >= _PROMISES_MAX:
+            _PROMISES.pop(next(iter(_PROMISES)), None)
+        _PROMISES[key] = shown
+        return shown
+    return _PROMISES[key]
 
 
 def cost_part(study: Study, party: str, check: PartyCheck) -> Html:
@@ -109,8 +142,8 @@ def cost_part(study: Study, party: str, check: PartyCheck) -> Html:
     if check.expected is not None and (text := no_noise_text(study, check.expected)):
         parts.append(tag("p", text, class_="warning"))
     parts += [
-        tag("p", f"Charged epsilon, at delta {number(check.offered[1])}", class_="label"),
-        tag("p", rounded_up(check.cost) if check.charged_now else "nothing new", class_="big"),
+        tag("p", f"{_COST_LABELS[check.charged_now]}, at delta {number(check.offered[1])}", class_="label"),
+        tag("p", rounded_up(check.cost), class_="big"),
         *(tag("p", text) for text in cost_texts(check)),
     ]
     if check.ledger != "settled":
@@ -142,7 +175,7 @@ def _coalitions(study: Study, party: str, check: PartyCheck) -> Html:
         [names_text(coalition), coalition_role(check, place), rounded_up(coalition.epsilon)]
         for place, coalition in enumerate(check.coalitions)
     ]
-    shown = table(["coalition", "", "epsilon"], rows, numbers={2}, has_cards=True)
+    shown = table(["coalition", "what it is", "epsilon"], rows, numbers={2}, has_cards=True)
     note = tag("p", coalitions_text(study, check), class_="note")
     within = [each for each in check.coalitions if each.is_within]
     if not within:
@@ -160,7 +193,7 @@ def _coalitions(study: Study, party: str, check: PartyCheck) -> Html:
     return tag("div", tag("div", shown, note), tag("div", picture, tag("p", legend, class_="note")), class_="columns")
 
 
-def trust_part(file: StudyFile, party: str, key: Path, *, own: bytes | None, peers: Path | None) -> Html:
+def trust_part(file: StudyFile, party: str, *, own: bytes | None, peers: Path | None) -> Html:
     """The words to compare, and whether the others' keys are pinned."""
     parts: list[Html] = [tag("h2", "Are the others real?")]
     terms = file.terms
@@ -174,8 +207,12 @@ def trust_part(file: StudyFile, party: str, key: Path, *, own: bytes | None, pee
         words,
     ]
     if peers is None:
-        notice = author_notice(Path(file.path.name), Path(key.name))
-        parts.append(tag("p", _sentence(notice), class_="warning"))
+        text = (
+            "The author of the study chose the other parties and their keys, and could have invented them. Different "
+            "words, or nobody to call: do not take part. For later studies, keep the keys below in a file "
+            f"{PEERS_FILE} in your folder; the page then compares them by itself."
+        )
+        parts.append(tag("p", text, class_="warning"))
     else:
         try:
             check_peers(terms, own or terms.roster[file.study.index(party)], peers)
@@ -221,7 +258,8 @@ def key_part(party: str, public: bytes | None, in_study: bytes | None, *, proble
             ]
         )
     if in_study == public:
-        return joined([heading, tag("p", "The study has your key.", class_="good")])
+        text = f"Your key file {party}.key fits: the study has its public part."
+        return joined([heading, tag("p", text, class_="good")])
     other = f"The study has another key for you: {public_key_text(in_study)}. Send this line to its author:"
     return joined([heading, tag("p", other, class_="problem"), line, tag("p", copy)])
 

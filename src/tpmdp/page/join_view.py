@@ -41,6 +41,7 @@ from tpmdp.study.identity import read_key, write_key
 from tpmdp.study.model import Study
 from tpmdp.study.party_check import PartyCheck
 from tpmdp.study.party_folder import PartyFiles, check_relay
+from tpmdp.study.record import SessionRecord
 from tpmdp.study.release import PartyRelease
 
 _POLL_MS: Final = 1000
@@ -182,7 +183,7 @@ class JoinView:
             "section",
             tag("h2", "The invitation"),
             _part("study-choice", contents),
-            _file_field("Or bring one", "study-file", "/join/upload-study", most=STUDY_MAX, accept=".toml"),
+            _file_field("Or another file", "study-file", "/join/upload-study", most=STUDY_MAX, accept=".toml"),
             _part("party-choice", contents),
         )
         form = tag(
@@ -252,7 +253,8 @@ class JoinView:
                 show_parts.question_part(file.study),
                 show_parts.parties_part(file.study, chosen.party),
                 show_parts.cost_part(file.study, chosen.party, check),
-                show_parts.trust_part(file, chosen.party, chosen.key_file, own=own, peers=files.peers_file),
+                show_parts.promise_part(file.study),
+                show_parts.trust_part(file, chosen.party, own=own, peers=files.peers_file),
             ]
         )
 
@@ -384,6 +386,11 @@ class JoinView:
         stored = store_data(self.folder, name, written)
         return {"data-list": _data_list(self.folder, stored)}
 
+    def draft(self, form: PageForm) -> Response:
+        """The report on the plan, before anything is charged."""
+        record = SessionRecord.of(JoinChoice.of(form, self.folder).study)
+        return file_answer(report_page(record), "report-before.html", "text/html; charset=utf-8")
+
     def report(self, form: PageForm, *, with_answer: bool) -> Response:
         """The report on the party's session, from its ledger."""
         record = JoinChoice.of(form, self.folder).files.record(with_answer)
@@ -404,6 +411,7 @@ def routes(folder: Folder) -> list[Route]:
             shown.show,
             shown.answer,
             downloads={
+                "draft.html": shown.draft,
                 "report.html": lambda form: shown.report(form, with_answer=False),
                 "report-with-answer.html": lambda form: shown.report(form, with_answer=True),
             },
@@ -488,7 +496,7 @@ def _data_choice(chosen: JoinChoice) -> Html:
             heading,
             tag("p", lead),
             tag("div", _data_list(chosen.folder, chosen.data), id="data-list"),
-            _file_field("Or bring them", "data-file", "/join/upload-data", most=DATA_MAX, accept=".csv,.parquet"),
+            _file_field("Or another file", "data-file", "/join/upload-data", most=DATA_MAX, accept=".csv,.parquet"),
             of,
         ]
     )
@@ -531,7 +539,9 @@ def _relay_fields(chosen: JoinChoice) -> Html:
 
 
 def _agree(chosen: JoinChoice, check: PartyCheck, is_ready: bool) -> Html:
-    heading = tag("h2", "Decide")
+    decline = "If you decline, you need do nothing: nothing was sent, charged or written."
+    keep = tag("p", button("Report on this plan, for your files", formaction="/join/draft.html", class_="save"))
+    heading = joined([tag("h2", "Decide"), tag("p", decline), keep])
     if not is_ready or check.cost is None:
         text = "You can decide when nothing stands in the way any more."
         return joined([heading, tag("p", text, class_="empty")])

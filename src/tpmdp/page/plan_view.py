@@ -108,9 +108,26 @@ class PlanForm:
 # The page -------------------------------------------------------------------------------------------------------------
 
 
-def show() -> Html:
-    """The view with an example that can be changed."""
-    return page_of(PlanForm())
+class PlanView:
+    """The view, which remembers what was planned last: a person who comes back from another view finds it again."""
+
+    def __init__(self) -> None:
+        self._last = PlanForm()
+
+    def show(self) -> Html:
+        """The view: an example that can be changed, or the last plan."""
+        return page_of(self._last)
+
+    def answer(self, form: PageForm) -> Mapping[str, object]:
+        """New contents after a change: of the whole view, or of what is about the party that is pointed at."""
+        asked = PlanForm.of(form)
+        action = form.text("action")
+        if action == "point":
+            return {"ring": _ring(asked), "words": _words(asked, plan_promises(asked.plan))}
+        table = {"parties": asked.parties.html()} if action else {}  # else the fields stay as they are typed
+        fresh = {**table, **fragments(asked)}
+        self._last = asked.within()
+        return fresh
 
 
 def page_of(form: PlanForm) -> Html:
@@ -121,8 +138,9 @@ def page_of(form: PlanForm) -> Html:
         tag("h2", "Parties and budgets"),
         tag(
             "p",
-            "Each party states a budget: epsilon is how much one record may show (smaller is stricter), delta the "
-            "chance that this fails. Change anything; the results follow.",
+            "An example: change anything, and the results follow. Each party states a budget: epsilon is how much one "
+            "record may show (smaller is stricter), delta the chance that this fails. Numbers of records are public, "
+            "and exact in a study.",
             class_="hint",
         ),
         tag("div", form.parties.html(), id="parties"),
@@ -203,16 +221,6 @@ def _part(part: str, contents: Mapping[str, object]) -> Html:
     return tag("div", contents[part], id=part)
 
 
-def answer(form: PageForm) -> Mapping[str, object]:
-    """New contents after a change: of the whole view, or of what is about the party that is pointed at."""
-    asked = PlanForm.of(form)
-    action = form.text("action")
-    if action == "point":
-        return {"ring": _ring(asked), "words": _words(asked, plan_promises(asked.plan))}
-    table = {"parties": asked.parties.html()} if action else {}  # else the fields stay as they are typed
-    return {**table, **fragments(asked)}
-
-
 def fragments(form: PlanForm) -> dict[str, Html]:
     """The contents of every part that follows from the form."""
     form = form.within()
@@ -277,7 +285,8 @@ def _answer(form: PlanForm) -> Html:
             tag("p", f"± {three_digits(error)}", class_="big"),
             tag(
                 "p",
-                f"Standard deviation of the noise. 95 % of the time the answer is within {three_digits(within)}."
+                f"For one question. Standard deviation of the noise; 95 % of the time the answer is within "
+                f"{three_digits(within)}."
                 f"{share if form.sensitivity == 1 else ''}{assumed}",
             ),
         ]
@@ -328,6 +337,7 @@ def _promises(form: PlanForm, promised: list[PartyPromise]) -> Html:
     plan = form.plan
     total = plan.total_variance or 1.0
     drivers = plan.drivers()
+    is_protected = plan.no_noise_reason is None
     rows = []
     for place, each in enumerate(promised[:_ROWS_MAX]):
         share, reason = plan.variance[place] / total, float(drivers[place])
@@ -335,18 +345,18 @@ def _promises(form: PlanForm, promised: list[PartyPromise]) -> Html:
             [
                 tag("button", name(each.party), type="button", class_="link", data_point=place, id=f"point-{place}"),
                 number(each.offered),
-                _epsilon(each.epsilon),
-                percent_up(each.guess),
+                _epsilon(each.epsilon) if is_protected else "none",
+                percent_up(each.guess) if is_protected else "100 %",
                 f"{100 * share:.0f} %",
                 f"{100 * reason:.0f} %",
             ]
         )
-    headings = ["party", "offered epsilon", "real epsilon", "best guess", "adds", "is there for it"]
+    headings = ["party", "offered epsilon", "real epsilon", "best guess", "adds", "due to it"]
     more = len(promised) - len(rows)
     note = (
         "real epsilon: against the worst coalition. best guess: how often an attacker's best guess about one record is "
-        "right, where a blind guess is right 50 % of the time. adds: its share of the noise in the answer. is there "
-        "for it: the share of the noise that is there because of this party's budget."
+        "right, where a blind guess is right 50 % of the time. adds: its share of the noise in the answer. due "
+        "to it: the share of the noise that is there because of this party's budget."
     )
     cut = [tag("p", f"{more} more parties are not shown.", class_="note")] if more > 0 else []
     shown = table(headings, rows, numbers={1, 2, 3, 4, 5}, has_cards=True)
@@ -388,6 +398,13 @@ def _ring(form: PlanForm) -> Html:
     return joined([picture, tag("p", text), tag("p", legend, class_="note")])
 
 
+def _still(each: PartyPromise) -> str:
+    """Whether the budget that a party offered would hold with one colluder more."""
+    if each.beyond is not None and each.beyond <= each.offered:
+        return f"That is still within the {number(each.offered)} that it offers, but nobody promises it."
+    return f"That is more than the {number(each.offered)} that it offers: its budget would be broken."
+
+
 def _words(form: PlanForm, promised: list[PartyPromise]) -> Html:
     plan = form.plan
     if plan.no_noise_reason:
@@ -408,8 +425,8 @@ def _words(form: PlanForm, promised: list[PartyPromise]) -> Html:
         more = "No larger coalition is possible: all other parties are covered."
     elif math.isfinite(each.beyond):
         more = (
-            f"{one_more}the promise would no longer hold. This party's epsilon could then be up to "
-            f"{_epsilon(each.beyond)} instead of {_epsilon(each.epsilon)}."
+            f"{one_more}this party's epsilon could be up to {_epsilon(each.beyond)} instead of "
+            f"{_epsilon(each.epsilon)}. {_still(each)}"
         )
     else:
         more = f"{one_more}nothing would protect this party."
@@ -533,4 +550,5 @@ DOWNLOADS: Final[Mapping[str, Callable[[PageForm], Response]]] = {
 def routes(folder: Folder) -> list[Route]:
     """The routes of this view, which needs no files."""
     del folder
-    return view("/plan", show, answer, downloads=DOWNLOADS)
+    shown = PlanView()
+    return view("/plan", shown.show, shown.answer, downloads=DOWNLOADS)

@@ -8,7 +8,7 @@ import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from starlette.responses import Response
@@ -75,16 +75,19 @@ class StudyPage:
     _turns: Turns = field(default_factory=Turns)
     _busy: threading.Lock = field(default_factory=threading.Lock)
     _cache: OrderedDict[str, Expectation] = field(default_factory=OrderedDict)
+    _last: StudyForm | None = None
 
     # Whole pages ------------------------------------------------------------------------------------------------------
 
     def show(self) -> Html:
-        """The view with an example that can be changed."""
-        return self._page(StudyForm())
+        """The view: an example that can be changed, or what was composed last."""
+        return self._page(self._last or StudyForm())
 
     def from_plan(self, form: PageForm) -> Html:
         """The view with the parties of Plan."""
-        return self._page(StudyForm.of_plan(form))
+        asked = StudyForm.of_plan(form)
+        self._last = asked if self._last is None else replace(asked, queries=self._last.queries)
+        return self._page(self._last)
 
     def _page(self, form: StudyForm) -> Html:
         contents = self._fields(form) | self._results_or_problem(form)
@@ -102,7 +105,12 @@ class StudyPage:
             _part("parties", contents),
             _part("sliders", contents),
             tag("h2", "Queries"),
-            tag("p", "All queries share the budgets. Bounds are public: choose them without the data.", class_="hint"),
+            tag(
+                "p",
+                "All queries share the budgets, so each has more noise than one alone. The first ones are examples: "
+                "change or remove them. Bounds are public: choose them without the data.",
+                class_="hint",
+            ),
             _part("queries", contents),
             class_="inputs",
         )
@@ -154,10 +162,12 @@ class StudyPage:
         turn, asker = self._turns.take(form.text("form-id")), form.text("form-id")
         action = form.text("action")
         asked = StudyForm.of(form)
+        self._last = asked
         if action == "open":
             opened = StudyForm.of_study(self.shelf.open(form.text("open-file")), form.text("open-file"))
             text = joined(["Opened ", name(opened.file), ". Nothing was written."])
             fresh = self._fields(opened) | self._results(opened)
+            self._last = opened
             return fresh | {"saved": tag("p", text, class_="good"), "invited": ""}
         if action == "save":
             return self._save(asked, form.has("may-replace"))

@@ -20,7 +20,7 @@ def plan_promises(plan: Plan) -> list[PartyPromise]:
     >>> spec = tpmdp.Spec(epsilon=[0.5, 1, 2], delta=1e-6, threshold=1, names=["a", "b", "c"])
     >>> first = plan_promises(tpmdp.plan(spec))[0]
     >>> first.party, first.coalition, round(first.guess, 3)
-    ('a', ('b',), 0.546)
+    ('a', ('b',), 0.525)
     """
     spec, protection = plan.spec, plan.protection()
     weighted = spec.weighted(plan.weights.each).sensitivity

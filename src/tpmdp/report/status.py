@@ -66,7 +66,8 @@ def status_cells(party: PartyStatus, is_lead: bool) -> list[str]:
     """What a party has sent and got: agreed, key, submitted, answer."""
     agreed = "other" if party.other_plan else _word(party.agreed)
     submitted = "(lead)" if is_lead else _word(party.submitted)
-    answer = ("has it" if is_lead else "sent") if party.answered else "-"
+    sent = "sent" if party.receives else "receipt sent"
+    answer = ("has it" if is_lead else sent) if party.answered else "-"
     return [agreed, _word(party.key), submitted, answer]
 
 

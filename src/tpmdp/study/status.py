@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -34,6 +34,8 @@ class PartyStatus:
     """An answer or a receipt has been sent to it; the lead receiver has the answer by then."""
     other_plan: bool
     """It has joined with another study or plan."""
+    receives: bool = True
+    """Whether it is sent the answer, and not a receipt."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class StudyStatus:
         if not any(party.agreed or party.other_plan for party in self.parties):
             return "nobody has joined at this relay yet"
         if any(party.answered for party in self.parties):
-            return "finished: the lead receiver has sent the answers"
+            return "finished: the lead receiver has sent answers and receipts"
         count = len(self.parties)
         agreed = [party for party in self.parties if party.agreed]
         if len(agreed) < count:
@@ -105,8 +107,7 @@ def study_status(
     )
     with mailbox:
         status = mailbox.look()
-    names = [offered.spec.name(index) for index in range(offered.count)]
-    return _standing(offered.label, names, offered.lead, status=status)
+    return _standing(study, offered.lead, status)
 
 
 def asking_party(study: Study, identity: Ed25519PrivateKey, relay: str, *, terms: Terms) -> int:
@@ -123,18 +124,20 @@ def asking_party(study: Study, identity: Ed25519PrivateKey, relay: str, *, terms
 
 def stored_status(study: Study, status: SessionStatus) -> StudyStatus:
     """What a relay's store holds of the study's session, with the names of its parties."""
+    return _standing(study, min(study.index(each) for each in study.receivers), status)
+
+
+def _standing(study: Study, lead: int, status: SessionStatus | None) -> StudyStatus:
     names = [party.name for party in study.parties]
-    lead = min(study.index(each) for each in study.receivers)
-    return _standing(study.label, names, lead, status=status)
-
-
-def _standing(label: str, names: Sequence[str], lead: int, *, status: SessionStatus | None) -> StudyStatus:
     return StudyStatus(
-        label,
+        study.label,
         known=status is not None,
         attempt=0 if status is None else status.attempt,
         lead=names[lead],
-        parties=tuple(_party_status(party, index, status) for index, party in enumerate(names)),
+        parties=tuple(
+            replace(_party_status(party, index, status), receives=party in study.receivers)
+            for index, party in enumerate(names)
+        ),
     )
 
 

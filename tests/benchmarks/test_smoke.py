@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from benchmarks.__main__ import BENCHMARKS
@@ -39,25 +38,13 @@ def test_every_module_with_rows_is_a_benchmark() -> None:
     assert with_rows == set(BENCHMARKS)
 
 
-@pytest.fixture(scope="module")
-def trainings() -> dict[str, dict[str, Any]]:
-    """One training of each peer: Ray starts once in each."""
-    return {module: flower.run(module, {"clients": 3, "entries": 5, **more}) for module, more in FLOWER_TOY.items()}
-
-
-@pytest.mark.long
 @pytest.mark.flower
-def test_both_flower_peers_train(trainings: dict[str, dict[str, Any]]) -> None:
-    for module, result in trainings.items():
-        assert (result["completed"], result["counted"], result["problem"]) == (True, 3, None), module
+def test_both_flower_peers_train_and_the_page_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One training of each peer, since Ray starts in each, in place of the many that the page is made of."""
+    trainings = {name: flower.run(name, {"clients": 3, "entries": 5, **more}) for name, more in FLOWER_TOY.items()}
+    for name, result in trainings.items():
+        assert (result["completed"], result["counted"], result["problem"]) == (True, 3, None), name
     assert trainings[flower.OURS]["exact"]
-
-
-@pytest.mark.flower
-def test_the_flower_page_is_written(
-    trainings: dict[str, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With the trainings above in place of the many that the page is made of."""
     out = tmp_path / "page.md"
     monkeypatch.setattr(flower, "run", lambda module, _: trainings[module])
     monkeypatch.setattr(sys, "argv", ["benchmarks.flower", "--out", str(out), "--repeats", "1"])

@@ -139,7 +139,7 @@ def test_the_page_is_one_of_five_parties(
     window.wait_for_selector("#ready")
     window.click("button:text-is('Take part')")
     window.wait_for_selector("#problem .problem")
-    assert "agreement = (not ticked)" in window.inner_text("#problem")
+    assert "Your agreement is missing: read what it costs you, and tick the box." in window.inner_text("#problem")
     assert five.status() == "unknown"
     begin(window)
     second = window.context.new_page()  # another tab attaches to the same session

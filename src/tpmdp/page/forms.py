@@ -146,7 +146,18 @@ def button(text: str, action: str = "", **more: object) -> Html:
 
 def problem(error: object) -> Html:
     """An error for people; announced by a screen reader."""
-    return tag("p", str(error), class_="problem", role="alert") if str(error) else Html("")
+    return tag("p", problem_text(error), class_="problem", role="alert") if str(error) else Html("")
+
+
+def problem_text(error: object) -> str:
+    """An error as a sentence: what is missing has no value to show.
+
+    >>> problem_text(InputError("key of north", "(none)", "is missing", "make one here"))
+    'Key of north is missing: make one here.'
+    """
+    if not isinstance(error, InputError) or not str(error.value).startswith("("):
+        return str(error)
+    return f"{error.field[:1].upper()}{error.field[1:]} {error.rule}: {error.remedy}."
 
 
 def void(name: str, /, **attributes: object) -> Html:

@@ -292,8 +292,8 @@ class JoinView:
         if check.ledger != "settled" and chosen.agreed != chosen.agreement(check):
             if chosen.agreed:
                 rule = "was to something else: the study or its cost has changed"
-                raise InputError("agreement", "(ticked)", rule, "read it again, and tick the box")
-            raise InputError("agreement", "(not ticked)", "is missing", "read what it costs you, and tick the box")
+                raise InputError("your agreement", "(ticked)", rule, "read it again, and tick the box")
+            raise InputError("your agreement", "(not ticked)", "is missing", "read what it costs you, and tick the box")
         relay = chosen.relay or None if file.study.computation.uses_relay else None
         check_relay(file.study, relay, chosen.plain_http)
         authority = self.folder.file("certificate", chosen.authority) if chosen.authority else None

@@ -239,7 +239,7 @@ def test_nothing_begins_without_a_tick(client: TestClient, folder: Path, study: 
     del study
     answer = client.post("/join", data=form_of(client, action="take-part"))
     assert answer.status_code == 422
-    assert "agreement = (not ticked) is missing" in answer.text
+    assert "Your agreement is missing" in answer.text
     assert gate.calls == []
     assert not (folder / "north.ledger").exists()
 
@@ -268,7 +268,7 @@ def test_what_is_not_ready_is_refused_by_the_server(client: TestClient, folder: 
 @pytest.mark.parametrize(
     ("relay", "line"),
     [
-        ("", "relay = (none) is missing for a study of sums"),
+        ("", "Relay is missing for a study of sums"),
         ("http://192.0.2.1", "must be https off this machine"),
         ("file:///etc/passwd", "is not an address"),
         ("https://user@host", "is not an address"),

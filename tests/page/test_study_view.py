@@ -440,7 +440,7 @@ def test_lines_must_be_of_their_party(client: TestClient, sent: Sent, folder: Pa
     assert "is the line of hospital_south, not of hospital_north" in status
     assert "public key of insurer = nonsense is not a public key" in status
     assert "What it costs" in part(html, "preview")  # the rest goes on
-    assert "line of hospital_north" in part(ask(client, sent, action="save"), "problem")
+    assert "Line of hospital_north" in part(ask(client, sent, action="save"), "problem")
     assert list(folder.iterdir()) == []
     twin = peer_line("insurer", bytes(32))
     sent["key-line"] = ["", north, south, twin, peer_line("university", bytes(32))]

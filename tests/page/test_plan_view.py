@@ -115,6 +115,35 @@ def test_an_error_gives_a_threshold_and_budgets(client: TestClient, sent: dict[s
     assert tpmdp.plan(SPEC.replace(epsilon=shown)).expected_error <= 9 * (1 + 1e-3)
 
 
+def test_the_party_that_drives_the_noise_can_change_alone_and_undo_it(
+    client: TestClient, sent: dict[str, list[str]]
+) -> None:
+    sent |= {"wanted": ["7"]}
+    text = part(client.post("/plan", data=sent).text, "backwards")
+    assert "hospital_north" in text
+    assert "each party whose epsilon grows has to agree" in text
+    place, epsilon = text.split("use-epsilon=")[1].split('"')[0].split(":")
+    used = client.post("/plan", data=sent | {"action": [f"use-epsilon={place}:{epsilon}"]}).text
+    shown = [float(each) for each in fields(part(used, "parties"))["party-epsilon"]]
+    assert shown == [2, float(epsilon), 1, 1, 2]
+    assert tpmdp.plan(SPEC.replace(epsilon=shown)).expected_error <= 7 * (1 + 1e-3)
+    assert "use-factor" not in part(used, "backwards")  # it is reached: nothing more to use
+    undone = client.post("/plan", data=sent | {"action": ["undo"]}).text
+    assert fields(part(undone, "parties"))["party-epsilon"] == ["2", "0.5", "1", "1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "line"), [("much", "is not a number"), ("0", "must be more than 0"), ("inf", "more")]
+)
+def test_a_wrong_error_is_said_where_it_is_typed(
+    client: TestClient, sent: dict[str, list[str]], wanted: str, line: str
+) -> None:
+    answer = client.post("/plan", data=sent | {"wanted": [wanted]})
+    assert answer.status_code == 200  # the plan does not need it
+    assert line in part(answer.text, "backwards")
+    assert "button" not in part(answer.text, "backwards")
+
+
 def test_pointing_changes_the_ring_only(client: TestClient, sent: dict[str, list[str]]) -> None:
     html = client.post("/plan", data=sent | {"pointed": ["4"], "action": ["point"]}).text
     assert "Worst for" in part(html, "ring")
@@ -158,7 +187,7 @@ def test_a_form_that_is_not_ours_is_refused(client: TestClient) -> None:
 
 def test_a_pasted_list_replaces_the_parties(client: TestClient, sent: dict[str, list[str]]) -> None:
     lines = "north, 0.5, 1e-5, 40, receives\n\nsouth\t2\neast;1;;7;no"
-    html = client.post("/plan", data=sent | {"action": ["paste-parties"], "pasted": [lines]}).text
+    html = client.post("/plan", data=sent | {"action": ["paste-parties"], "pasted": ["Party\tEpsilon\n" + lines]}).text
     shown = fields(part(html, "parties"))
     assert shown["party-name"] == ["north", "south", "east"]
     assert shown["party-delta"] == ["1e-5", "1e-6", "1e-6"]

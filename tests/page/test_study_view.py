@@ -310,6 +310,12 @@ def test_plan_goes_on_to_a_study(client: TestClient) -> None:
     assert study.receivers == ("office", "hospital_north")
 
 
+def test_a_study_from_plan_does_not_take_the_name_of_a_file(client: TestClient, folder: Path) -> None:
+    (folder / "study.toml").write_text("")
+    planned = fields(client.get("/plan").text)
+    assert fields(client.post("/study/from-plan", data=planned).text)["file"] == ["study-2.toml"]
+
+
 def test_a_plan_that_no_study_can_have_is_still_shown(client: TestClient) -> None:
     planned = fields(client.get("/plan").text)
     planned["party-name"][0] = "the <b>office</b>"

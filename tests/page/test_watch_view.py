@@ -13,6 +13,8 @@ from tests.page.browsing import TestClient, fields, part
 from tests.patience import wait_until
 from tpmdp.engines.relay.look import parse_metrics, stored_sessions
 from tpmdp.errors import FileError
+from tpmdp.study.invitation import invitation
+from tpmdp.study.model import Study
 
 NOBODY = 1  # a port at which nothing listens
 STUDY = {"action": "study", "study-file": "study.toml", "key-file": "lab.key"}
@@ -66,6 +68,14 @@ def test_a_wrong_field_is_named(
     answer = client.post("/watch", data={**STUDY, "relay": consortium.url, **change})
     assert answer.status_code == 422
     assert line in unescape(part(answer.text, "problem"))
+
+
+def test_an_invitation_names_its_relay(client: TestClient, consortium: Consortium, folder: Path) -> None:
+    text = invitation(Study.read(folder / "study.toml"), "lab", relay=consortium.url)
+    (folder / "study.toml").write_text(text)
+    panel = part(client.post("/watch", data={**STUDY, "relay": ""}).text, "study-watch")
+    assert f"127.0.0.1:{NOBODY}" in panel
+    assert "cannot be reached" in panel
 
 
 def test_a_relay_that_is_away_is_said_and_asked_again(client: TestClient, consortium: Consortium) -> None:

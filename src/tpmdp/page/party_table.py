@@ -73,6 +73,11 @@ class PartyTable:
             return PartyTable(self.rows[:place] + self.rows[place + 1 :])
         return self
 
+    def with_epsilon(self, place: int, epsilon: str) -> PartyTable:
+        """With another epsilon of one party."""
+        rows = [replace(row, epsilon=epsilon) if each == place else row for each, row in enumerate(self.rows)]
+        return PartyTable(tuple(rows))
+
     def _new_name(self) -> str:
         names = {row.name for row in self.rows}
         return next(
@@ -146,7 +151,10 @@ class PartyTable:
 
 
 def _paste() -> Html:
-    hint = "A line for each party: name, epsilon, delta, records, and the word receives, with commas or tabs between."
+    hint = (
+        "A line for each party: name, epsilon, delta, records, and the word receives, with commas or tabs between. A "
+        "first line with headings is left out."
+    )
     area = tag(
         "textarea", "", id="pasted", name="pasted", rows=5, cols=40, spellcheck="false", aria_describedby="pasted-hint"
     )
@@ -160,15 +168,17 @@ def pasted_rows(text: str) -> tuple[PartyRow, ...]:
     >>> pasted_rows("north, 0.5, 1e-6, 400, receives\\nsouth\\t1")[1].records
     '1000'
     """
-    rows = []
+    rows: list[PartyRow] = []
     for number, line in enumerate(text.splitlines(), 1):
         cells = [cell.strip() for cell in re.split(r"[,;\t]", line)]
-        if not any(cells):
-            continue
+        if not any(cells) or (not rows and [cell.lower() for cell in cells[1:2]] == ["epsilon"]):
+            continue  # empty, or headings
         name, epsilon, delta, records, last = [*cells, *[""] * 5][:5]
         if len(cells) > 5 or last not in ("receives", "yes", "no", ""):
             rule = "must be name, epsilon, delta, records and the word receives"
-            raise InputError(f"line {number}", line, rule, "put commas between them, and points into numbers")
+            raise InputError(
+                f"line {number}", ", ".join(cells), rule, "put commas between them, and points into numbers"
+            )
         receives = last in ("receives", "yes")
         rows.append(PartyRow(name, epsilon or "1", delta or "1e-6", records=records or "1000", receives=receives))
     if not any(row.receives for row in rows):

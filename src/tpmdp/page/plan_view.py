@@ -19,12 +19,12 @@ from starlette.routing import Route
 from tpmdp.errors import InputError, NoNoiseWarning
 from tpmdp.page.answers import file_answer
 from tpmdp.page.folder import Folder
-from tpmdp.page.forms import PageForm, button, choice, parse_number, parse_whole, slider, text_field
+from tpmdp.page.forms import PageForm, button, choice, parse_number, parse_whole, problem, slider, text_field
 from tpmdp.page.party_table import PartyTable
 from tpmdp.page.pictures import bars, ring
 from tpmdp.page.routes import view
 from tpmdp.planning.baselines import totals_by_threshold
-from tpmdp.planning.inverse import budget_factor, largest_threshold
+from tpmdp.planning.inverse import budget_factor, checked_error, largest_threshold
 from tpmdp.planning.plan import Plan, tolerant
 from tpmdp.planning.plan import plan as make_plan
 from tpmdp.planning.plan_file import plan_document
@@ -41,6 +41,7 @@ from tpmdp.study.model import Study
 WEIGHTINGS: Final = {"equal": "all records count the same", "balanced": "balanced: least expected error"}
 _POINTS_MAX: Final = 60
 _ROWS_MAX: Final = 60
+_SAME: Final = 0.005  # factors on budgets that nobody would tell apart
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,9 @@ class PlanForm:
                 for row, epsilon in zip(asked.parties.rows, asked.parties.epsilons(), strict=True)
             ]
             return replace(asked, parties=PartyTable(tuple(rows)))
+        if action == "use-epsilon":
+            place, _, epsilon = value.partition(":")
+            return replace(asked, parties=asked.parties.with_epsilon(parse_whole("party", place), epsilon))
         return asked.within()
 
     def within(self) -> PlanForm:
@@ -113,6 +117,7 @@ class PlanView:
 
     def __init__(self) -> None:
         self._last = PlanForm()
+        self._before: PlanForm | None = None  # what a button of Backwards has changed
 
     def show(self) -> Html:
         """The view: an example that can be changed, or the last plan."""
@@ -120,12 +125,15 @@ class PlanView:
 
     def answer(self, form: PageForm) -> Mapping[str, object]:
         """New contents after a change: of the whole view, or of what is about the party that is pointed at."""
-        asked = PlanForm.of(form)
         action = form.text("action")
+        asked = self._before if action == "undo" and self._before else PlanForm.of(form)
         if action == "point":
             return {"ring": _ring(asked), "words": _words(asked, plan_promises(asked.plan))}
         table = {"parties": asked.parties.html()} if action else {}  # else the fields stay as they are typed
         fresh = {**table, **fragments(asked)}
+        if action.startswith("use-"):
+            self._before = replace(self._last, wanted=asked.wanted)
+            fresh["backwards"] = joined([tag("p", "Changed. ", button("Undo", "undo")), fresh["backwards"]])
         self._last = asked.within()
         return fresh
 
@@ -285,8 +293,8 @@ def _answer(form: PlanForm) -> Html:
             tag("p", f"± {three_digits(error)}", class_="big"),
             tag(
                 "p",
-                f"For one question. Standard deviation of the noise; 95 % of the time the answer is within "
-                f"{three_digits(within)}."
+                "For one question: the standard deviation of the noise. 95 % of the time the answer is within "
+                f"± {three_digits(within)}, which is the figure that Study gives."
                 f"{share if form.sensitivity == 1 else ''}{assumed}",
             ),
         ]
@@ -322,7 +330,7 @@ def _curve(form: PlanForm) -> Html:
         drawn.append(Line("one trusted office", GREY, ends, dash="4 3", has_dots=False))
     if form.wanted:
         wanted = _wanted(form)
-        if wanted is not None and math.isfinite(wanted):
+        if isinstance(wanted, float):
             ends = [(float(shown[0]), wanted), (float(shown[-1]), wanted)]
             drawn.append(Line("wanted", ORANGE, ends, dash="2 2", has_dots=False))
     step = max(1, math.ceil(len(shown) / 9))
@@ -390,8 +398,8 @@ def _ring(form: PlanForm) -> Html:
                 tag("strong", name(everybody[party])),
                 ": ",
                 names([everybody[each] for each in members], 8),
-                f". They know their own noise; what is left for it has variance {number(left)}, and its need is "
-                f"{number(plan.need[party])}.",
+                f". They know their own noise. What is left protects it: variance {number(left)}, where its budget "
+                f"needs {number(plan.need[party])}.",
             ]
         )
     legend = "Blue: the party. Red: who colludes. Dashed outline: receives the answer. Size: noise that it adds."
@@ -441,14 +449,20 @@ def _words(form: PlanForm, promised: list[PartyPromise]) -> Html:
 # Backwards ------------------------------------------------------------------------------------------------------------
 
 
-def _wanted(form: PlanForm) -> float | None:
-    return parse_number("error that you can accept", form.wanted) if form.wanted else None
+def _wanted(form: PlanForm) -> float | InputError:
+    """The error that is wanted, or what is wrong with what was typed: the plan itself does not need it."""
+    try:
+        return checked_error(parse_number("error that you can accept", form.wanted))
+    except InputError as error:
+        return error
 
 
 def _backwards(form: PlanForm) -> Html:
-    wanted = _wanted(form)
-    if wanted is None:
+    if not form.wanted:
         return tag("p", "Write an error, and this says which threshold or which budgets reach it.", class_="hint")
+    wanted = _wanted(form)
+    if isinstance(wanted, InputError):
+        return problem(wanted)
     spec = form.plan.spec
     threshold = largest_threshold(spec, wanted, form.tolerate, **form.weights)
     factor = budget_factor(spec, wanted, **form.weights)
@@ -457,16 +471,39 @@ def _backwards(form: PlanForm) -> Html:
         first = tag("p", f"No threshold from 1 on reaches {goal} with these budgets.")
     else:
         text = f"With these budgets, up to {plural(threshold, 'party', 'parties')} may collude for {goal}. "
-        first = tag("p", text, button(f"Use threshold {threshold}", f"use-threshold={threshold}"))
+        use = (
+            [] if threshold == form.threshold else [button(f"Use threshold {threshold}", f"use-threshold={threshold}")]
+        )
+        first = tag("p", text, *use)
     if factor is None:
-        second = tag("p", f"At threshold {form.threshold} no budgets give {goal}.")
+        return joined([first, tag("p", f"At threshold {form.threshold} no budgets give {goal}.")])
+    if abs(factor - 1) < _SAME:
+        second = tag("p", f"At threshold {form.threshold} these budgets give just {goal}.")
     else:
         low, high = min(form.parties.epsilons()) * factor, max(form.parties.epsilons()) * factor
         way = "smaller" if factor < 1 else "larger"
         ends = f"epsilon {number(low)}" if low == high else f"epsilon from {number(low)} to {number(high)}"
         text = f"At threshold {form.threshold}, all epsilons times {number(factor)} ({way}) reach it: {ends}. "
         second = tag("p", text, button("Use these budgets", f"use-factor={factor}"))
-    return joined([first, second])
+    more = _one_party(form, wanted) if factor > 1 + _SAME else []
+    return joined([first, second, *more])
+
+
+def _one_party(form: PlanForm, wanted: float) -> list[Html]:
+    """What the party that most noise is due to could do alone, and who has to agree."""
+    shares = form.plan.drivers()
+    place = int(np.argmax(shares))
+    party, epsilon = form.parties.names[place], form.parties.epsilons()[place]
+    factor = budget_factor(form.plan.spec, wanted, place, **form.weights)
+    begins = [f"{100 * shares[place]:.0f} % of the noise is there because of ", tag("strong", name(party)), ". "]
+    if factor is None:
+        alone = tag("p", *begins, "A larger epsilon of this party alone does not reach the error.")
+    else:
+        larger = number(epsilon * factor).replace(",", "")
+        text = f"Its epsilon alone at {larger}, instead of {number(epsilon)}, reaches the error. "
+        alone = tag("p", *begins, text, button("Use this epsilon", f"use-epsilon={place}:{larger}"))
+    agree = "A larger epsilon is a weaker promise: each party whose epsilon grows has to agree to it."
+    return [alone, tag("p", agree, class_="note")]
 
 
 # Files ----------------------------------------------------------------------------------------------------------------

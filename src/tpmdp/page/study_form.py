@@ -43,7 +43,7 @@ class StudyForm:
     name: str = "length of stay"
     session: str = "1"
     unit: str = "record"
-    deadline: str = "10m"
+    deadline: str = "1d"  # people come to the page when they have time
     lines: tuple[str, ...] = ()  # what each party returned: the line of tpmdp keygen
     relay: str = ""
     file: str = STUDY_FILE

@@ -86,7 +86,8 @@ class StudyPage:
     def from_plan(self, form: PageForm) -> Html:
         """The view with the parties of Plan."""
         asked = StudyForm.of_plan(form)
-        self._last = asked if self._last is None else replace(asked, queries=self._last.queries)
+        queries = asked.queries if self._last is None else self._last.queries
+        self._last = replace(asked, queries=queries, file=self.shelf.free_name(asked.file))
         return self._page(self._last)
 
     def _page(self, form: StudyForm) -> Html:
@@ -130,9 +131,9 @@ class StudyPage:
             tag(
                 "ol",
                 tag("li", "Write the invitations, and send each party its file."),
-                tag("li", "Each party makes a key (tpmdp keygen) and returns a line. Paste it below."),
+                tag("li", "Each party makes a key (on its own page, in Take part) and returns a line. Paste it below."),
                 tag("li", "When all keys are there, write the invitations again, and send them again."),
-                tag("li", "Compare the ten words with every party by telephone."),
+                tag("li", "Ten words then stand here. Compare them with every party by telephone."),
             ),
             _part("invite", contents),
             tag("div", id="invited", aria_live="polite"),
@@ -203,6 +204,7 @@ class StudyPage:
                 class_="good",
             ),
             tag("p", "Files: ", names([path.name for path in paths]), "."),
+            tag("p", "To take part on this machine, choose ", name(form.file), " in Take part."),
         ]
         if lacking:
             wait = ". Nobody can join before all keys are there."
@@ -316,7 +318,13 @@ def _settings(form: StudyForm) -> Html:
     weights_hint = "Balanced weights let records of very strict parties count less."
     return tag(
         "div",
-        text_field("Name of the study", "study-name", form.name, hint="Shown to all parties.", maxlength=200),
+        text_field(
+            "Name of the study",
+            "study-name",
+            form.name,
+            hint="Shown to all parties: say what it is for, such as length of stay 2026.",
+            maxlength=200,
+        ),
         text_field(
             "Session", "session", form.session, kind="numeric", hint="A new number is a new release, charged anew."
         ),
@@ -411,7 +419,7 @@ def _keys(form: StudyForm) -> Html:
             aria_describedby="keys-hint",
         )
         rows.append(tag("div", label, hidden, entry, class_="control"))
-    hint = 'As tpmdp keygen prints it: its name = "ed25519:...". Public keys are not secret; key files are.'
+    hint = 'Such as its name = "ed25519:...". Public keys are not secret; key files are.'
     return joined([tag("p", hint, class_="hint", id="keys-hint"), *rows])
 
 

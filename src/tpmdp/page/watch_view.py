@@ -21,6 +21,7 @@ from tpmdp.engines.relay.mailbox import check_url
 from tpmdp.errors import InputError, TpmdpError
 from tpmdp.page.folder import Folder
 from tpmdp.page.forms import PageForm, button, choice, text_field, tick
+from tpmdp.page.join_files import open_study
 from tpmdp.page.routes import Parts, poll, view
 from tpmdp.protocol.terms import Terms
 from tpmdp.report.markup import Html, joined, name, names, table, tag
@@ -262,7 +263,12 @@ class WatchView:
                     chosen=keys[0],
                     hint="The relay tells parties of the study only. The key is used on this machine, and stays here.",
                 ),
-                text_field("Address of the relay", "relay", hint="Such as https://relay.example.org", inputmode="url"),
+                text_field(
+                    "Address of the relay",
+                    "relay",
+                    hint="Such as https://relay.example.org. Empty: the one that the invitation names.",
+                    inputmode="url",
+                ),
                 *more,
                 tick("The relay is on another machine, and has no TLS", "plain-http"),
                 tag("p", button("Watch the session", "study"), class_="buttons"),
@@ -308,9 +314,10 @@ class WatchView:
         return {}
 
     def _study_watch(self, form: PageForm) -> StudyWatch:
-        study = Study.read(self.folder.file("study", form.text("study-file")))
+        file = open_study(self.folder.file("study", form.text("study-file")))
+        study = file.study
         identity = read_key(self.folder.file("key", form.text("key-file")))
-        relay = _address(form.text("relay"), form.has("plain-http"))
+        relay = _address(form.text("relay") or file.relay, form.has("plain-http"))
         authority = form.text("authority")
         return StudyWatch(
             study,

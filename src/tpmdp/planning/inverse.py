@@ -29,7 +29,7 @@ def largest_threshold(spec: Spec, error: float, tolerate: int = 0, **weights: An
     >>> largest_threshold(spec, error=7.0), largest_threshold(spec, error=1.0)
     (2, None)
     """
-    _check_error(error)
+    checked_error(error)
     most = spec.count - 1 - tolerate
     if most < 1:
         return None
@@ -43,20 +43,26 @@ def largest_threshold(spec: Spec, error: float, tolerate: int = 0, **weights: An
     return next(planned, None)
 
 
-def budget_factor(spec: Spec, error: float, **weights: Any) -> float | None:
-    """The least factor on all epsilons, in three digits, with which the expected error is at most this.
+def budget_factor(spec: Spec, error: float, party: int | None = None, **weights: Any) -> float | None:
+    """The least factor on all epsilons, or on that of one party, with which the expected error is at most this.
 
-    None if no factor up to a million reaches it, or if there is no noise that a factor could change.
+    It has three digits. None if no factor up to a million reaches it, or if there is no noise that it could change.
 
     >>> spec = Spec(epsilon=[1.0, 1.0, 1.0, 2.0], delta=1e-6, threshold=2)
     >>> budget_factor(spec, error=3.0)
     2.12
+    >>> strict = spec.replace(epsilon=[0.5, 1.0, 1.0, 2.0])
+    >>> budget_factor(strict, error=7.0, party=0), budget_factor(strict, error=3.0, party=0)
+    (1.49, None)
     """
-    _check_error(error)
+    checked_error(error)
+    scaled = np.ones(spec.count, dtype=bool) if party is None else np.arange(spec.count) == party
 
     def reaches(factor: float) -> bool:
         try:
-            return _error_at(spec.replace(epsilon=spec.epsilon * factor), weights) <= error
+            return (
+                _error_at(spec.replace(epsilon=np.where(scaled, spec.epsilon * factor, spec.epsilon)), weights) <= error
+            )
         except InputError:  # beyond what calibration can do
             return factor > 1.0
 
@@ -87,6 +93,8 @@ def _rounded_up(value: float) -> float:
     return float(f"{math.ceil(value / unit * (1 - 1e-12)) * unit:.{_DIGITS}g}")
 
 
-def _check_error(error: float) -> None:
+def checked_error(error: float) -> float:
+    """An error that can be wanted."""
     if not (math.isfinite(error) and error > 0):
         raise InputError("wanted error", error, "must be more than 0", "write the error that you can accept")
+    return error

@@ -26,10 +26,13 @@ MOVE = """async (value) => {
   const slider = document.getElementById('threshold'), chart = document.getElementById('curve');
   const start = performance.now();
   slider.value = value;
-  const drawn = new Promise(done => new MutationObserver((_, watch) => {
-    watch.disconnect();
-    requestAnimationFrame(() => setTimeout(() => done(performance.now() - start), 0));
-  }).observe(chart, {childList: true}));
+  const drawn = new Promise((done, fail) => {
+    setTimeout(() => fail(new Error('the chart did not change in 20 seconds')), 20000);
+    new MutationObserver((_, watch) => {
+      watch.disconnect();
+      requestAnimationFrame(() => setTimeout(() => done(performance.now() - start), 0));
+    }).observe(chart, {childList: true});
+  });
   slider.dispatchEvent(new Event('input', {bubbles: true}));
   return await drawn;
 }"""

@@ -19,7 +19,7 @@ from tpmdp.queries.ranges import numbers
 
 @dataclass(frozen=True)
 class Count(Query):
-    """The number of records with at_least <= column < below; without a column, of those that `where` or `by` select.
+    """The number of records with a column from `at_least` on and below `below`; or all that `where` or `by` select.
 
     >>> Count("old", "age", at_least=65).statistic({"age": np.array([70.0, 20.0, 65.0])})
     array([2.])

@@ -192,7 +192,7 @@ def assumed_text(study: Study, shown: Sequence[ExpectedQuery]) -> str:
         ranges += [column for entry in settings for columns in entry.get("held_by", {}).values() for column in columns]
     guessed = {each.column for each in guesses.columns}
     if guesses.settings():
-        assumed.append("what the study has in [typical]")
+        assumed.append("the typical values that the study states")
     if set(ranges) - guessed:
         assumed.append(
             "values about the middle of their bounds, with a standard deviation of a sixth of the range, or of 0.4 for "
@@ -210,7 +210,7 @@ def assumed_text(study: Study, shown: Sequence[ExpectedQuery]) -> str:
     errors = [error for each in simulated for error in each.errors]
     if any("depends on the data" in error_text(error) for error in errors):
         text += " In brackets: for other plausible data."
-        text += "" if guesses.settings() else " With guesses in [typical] of the study it can be told better."
+        text += "" if guesses.settings() else " A study that states typical values (its table `typical`) can tell it better."
     if any(error.is_guess for error in errors):
         text += " Cannot be known: a custom query without `typical` sums, or too large to simulate."
     if any(error.may_drown for error in errors):

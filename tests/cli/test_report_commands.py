@@ -132,8 +132,8 @@ def test_a_report_of_a_changed_page_says_what_the_record_says(folder: Path) -> N
 
 def test_a_study_that_has_not_run_has_a_report_to_decide_by(folder: Path) -> None:
     done = tpmdp("report", EXAMPLE, "--out", "draft.html", folder=folder)
-    assert done.stdout == "wrote draft.html, without the answer, a draft: the parties have no keys yet\n"
-    assert "Draft: the parties have no keys yet" in (folder / "draft.html").read_text()
+    assert done.stdout == "wrote draft.html, without the answer, a draft: not all parties have keys yet\n"
+    assert "Draft: not all parties have keys yet" in (folder / "draft.html").read_text()
     text = tpmdp("verify", "draft.html", folder=folder).stdout
     assert "nothing was signed or charged" in text
     keyless = text.splitlines()[-1].partition(":")[0]

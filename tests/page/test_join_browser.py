@@ -306,5 +306,5 @@ def test_a_party_begins_with_nothing_but_its_invitation(
     assert key.stat().st_mode & 0o777 == 0o600
     window.set_input_files("#data-file", {"name": "mine.csv", "mimeType": "", "buffer": data})
     window.wait_for_selector(f"text=Records: {RECORDS}, as the study states")
-    assert "public_key of" in window.inner_text("#problems")  # of the others
+    assert "open the new invitation here when it comes" in window.inner_text("#problems")
     assert window.evaluate("document.documentElement.scrollWidth <= window.innerWidth")

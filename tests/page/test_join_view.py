@@ -187,11 +187,23 @@ def test_an_uploaded_study_is_chosen_and_never_replaces_another(client: TestClie
     assert fields(part(answer.text, "study-choice"))["study"] == ["flu.toml"]
     assert (folder / "flu.toml").read_bytes() == body
     assert send(client, "study", "flu.toml", body).status_code == 200
-    other = send(client, "study", "flu.toml", body.replace(b'"test"', b'"other"'))
-    assert other.status_code == 422
-    assert "with other contents" in other.text
+    another = body.replace(b'"test"', b'"other"')
+    other = send(client, "study", "flu.toml", another)
+    assert fields(part(other.text, "study-choice"))["study"] == ["flu-2.toml"]
     assert (folder / "flu.toml").read_bytes() == body
-    assert os.listdir(folder) == ["flu.toml"]
+    assert (folder / "flu-2.toml").read_bytes() == another
+    assert sorted(os.listdir(folder)) == ["flu-2.toml", "flu.toml"]
+
+
+def test_a_second_invitation_with_all_keys_takes_the_place_of_the_first(client: TestClient, folder: Path) -> None:
+    study = small_study()
+    whole = study.with_keys({party.name: bytes([place] * 32) for place, party in enumerate(study.parties)})
+    send(client, "study", "flu.toml", study.without_keys().toml().encode())
+    answer = send(client, "study", "flu.toml", whole.toml().encode())
+    assert fields(part(answer.text, "study-choice"))["study"] == ["flu.toml"]
+    assert (folder / "flu.toml").read_text() == whole.toml()
+    send(client, "study", "flu.toml", study.without_keys().toml().encode())  # keys are never lost again
+    assert (folder / "flu.toml").read_text() == whole.toml()
 
 
 @pytest.mark.parametrize(
@@ -228,7 +240,8 @@ def test_uploaded_records_are_private(client: TestClient, folder: Path, study: S
     assert stat.S_IMODE((folder / "mine.csv").stat().st_mode) == 0o600
     html = client.post("/join", data=form_of(client, data="mine.csv")).text
     assert "Records: 4, as the study states" in part(html, "check")
-    assert send(client, "data", "north.csv", b"age\n0\n").status_code == 422
+    again = send(client, "data", "north.csv", b"age\n0\n")
+    assert fields(part(again.text, "data-list"))["data"] == ["north-2.csv"]
     assert (folder / "north.csv").read_text().startswith("age\n70")
 
 
@@ -335,6 +348,15 @@ def test_a_failed_session_says_why_and_is_tried_again(client: TestClient, study:
     wait_until(lambda: "run-2-body" in until_it_stops(client))
     change = client.post("/join", data=form_of(client, action="change")).text
     assert fields(part(change, "relay-fields"))["relay"] == [RELAY]
+    parts = ("study-choice", "party-choice", "data-choice", "relay-fields", "agree")
+    typed = {key: value for each in parts for key, value in fields(part(change, each)).items()}
+    typed["relay"] = ["http://127.0.0.1:9"]
+    later = client.post("/join", data=typed).text  # what is typed does not close the form
+    assert "Take part" in part(later, "agree")
+    third = client.post("/join", data=typed | {"action": ["take-part"]})
+    assert third.status_code == 200, third.text
+    wait_until(lambda: len(gate.calls) == 3)
+    assert gate.calls[-1]["relay"] == "http://127.0.0.1:9"
 
 
 def test_a_mistake_of_ours_is_one_line_without_a_traceback(client: TestClient, study: Study, gate: Gate) -> None:

@@ -285,8 +285,8 @@ def test_a_ledger_elsewhere_is_refused(client: TestClient, name: str) -> None:
 
 def test_a_ledger_in_use_is_never_taken(client: TestClient, finished: Finished) -> None:
     problem, verdict = sent(client, finished.paths["north"].read_bytes(), "north.ledger")
-    assert "is a ledger in use, which holds noise and must stay where it is" in problem
-    assert "put it into the page's folder" in problem
+    assert "is a ledger in use, which holds noise and must not be passed on" in problem
+    assert "choose it from the list of ledgers in the page's folder" in problem
     assert "Nothing was checked" in verdict
 
 

@@ -69,7 +69,7 @@ def report(
     else:
         record = _of_study(source, ledger_files, with_answer, session=session, terms=terms_file, queries=queries_file)
     write_answer_file(record, out)
-    draft = ", a draft: the parties have no keys yet" if record.is_draft else ""
+    draft = ", a draft: not all parties have keys yet" if record.is_draft else ""
     click.echo(f"wrote {out}{answer_remark(record)}{draft}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +43,16 @@ class Folder:
         if path.is_symlink() and path.resolve().parent != self.path:
             raise InputError(field, name, "leads out of the folder", "copy the file into the folder")
         return path
+
+    def free_name(self, name: str) -> str:
+        """This file name, or one with a number before its ending if it is taken.
+
+        >>> Folder(Path("/nowhere")).free_name("study.toml")
+        'study.toml'
+        """
+        stem, dot, suffix = name.rpartition(".")
+        numbered = (f"{stem}-{count}{dot}{suffix}" for count in itertools.count(2))
+        return next(each for each in itertools.chain([name], numbered) if not (self.path / each).exists())
 
     def names(self, *suffixes: str) -> list[str]:
         """The names of its files with one of these endings, in order."""

@@ -147,20 +147,32 @@ def store_study(folder: Folder, name: str, written: Path) -> str:
     """Put an uploaded study into the folder, if it is one; returns its name."""
     target = _target(folder, name, (".toml",))
     try:
-        Study.read(written)
+        study = Study.read(written)
     except FileError as error:
         raise FileError(name, error.problem, error.remedy) from None
-    return _store(target, written)
+    if target.exists() and _completes(study, target):
+        os.replace(written, target)
+        return target.name
+    return _store(folder, target, written)
+
+
+def _completes(study: Study, before: Path) -> bool:
+    """Whether this is the study of a file in the folder, with keys that the file lacks: a second invitation."""
+    try:
+        old = open_study(before)
+    except TpmdpError:
+        return False
+    return bool(old.lacking) and study.without_keys() == old.study.without_keys()
 
 
 def store_data(folder: Folder, name: str, written: Path) -> str:
     """Put uploaded records into the folder, for their owner's eyes only; returns their name."""
-    return _store(_target(folder, name, (".csv", ".parquet")), written)
+    return _store(folder, _target(folder, name, (".csv", ".parquet")), written)
 
 
 def _target(folder: Folder, name: str, suffixes: tuple[str, ...]) -> Path:
     if not name.lower().endswith(suffixes):
-        raise InputError("file", name, f"must end in {' or '.join(suffixes)}", "choose another file")
+        raise FileError(name, f"must end in {' or '.join(suffixes)}", "choose another file")
     try:
         return folder.file("file", name)
     except InputError as error:
@@ -168,15 +180,15 @@ def _target(folder: Folder, name: str, suffixes: tuple[str, ...]) -> Path:
         raise InputError("file", name, error.rule, remedy) from None
 
 
-def _store(target: Path, written: Path) -> str:
-    """Move the file, whose mode is 0600; another file is never replaced."""
+def _store(folder: Folder, target: Path, written: Path) -> str:
+    """Move the file, whose mode is 0600. Another file is never replaced: this one gets a number then."""
     try:
         os.link(written, target)
     except FileExistsError:
         with readable(target, DATA_MAX) as size:
             is_same = size == written.stat().st_size and target.read_bytes() == written.read_bytes()
         if not is_same:
-            raise FileError(target.name, "is in the folder already, with other contents", "rename yours") from None
+            return _store(folder, folder.path / folder.free_name(target.name), written)
     except OSError as error:
         problem = f"cannot be written ({error.strerror or error})"
         raise FileError(target.name, problem, "check the disk and the folder") from None

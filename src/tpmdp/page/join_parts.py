@@ -23,7 +23,7 @@ from tpmdp.report.check import (
     names_text,
     records_text,
 )
-from tpmdp.report.html_promise import learns_section, person_section, promise_section
+from tpmdp.report.html_promise import coalitions_section, learns_section, person_section, promise_section
 from tpmdp.report.html_report import answer_section
 from tpmdp.report.markup import Html, joined, name, names, table, tag
 from tpmdp.report.numbers import number, plural
@@ -125,7 +125,8 @@ def promise_part(study: Study) -> Html:
     if key not in _PROMISES:
         record = SessionRecord.of(study)
         promised = promises_of(record.terms, not study.computation.uses_relay)
-        shown = joined([promise_section(record, promised), *person_section(record)])
+        parts = [promise_section(record, promised), coalitions_section(record, promised), *person_section(record)]
+        shown = joined(parts)
         while len(_PROMISES) >= _PROMISES_MAX:
             _PROMISES.pop(next(iter(_PROMISES)), None)
         _PROMISES[key] = shown
@@ -364,7 +365,10 @@ def _story(run: SessionRun) -> Html:
 
 
 def _elsewhere(command: str) -> Html:
-    text = "You may close this window: the session goes on as long as tpmdp page runs. If that ends, this resumes it:"
+    text = (
+        "You may close this window: the session goes on as long as tpmdp page runs. To withdraw, end tpmdp page before "
+        "all have joined: nothing is charged until then. If it ends, this resumes the session:"
+    )
     return joined([tag("p", text, class_="note"), tag("pre", tag("code", command), tabindex="0")])
 
 

@@ -45,6 +45,7 @@ from tpmdp.study.record import SessionRecord
 from tpmdp.study.release import PartyRelease
 
 _POLL_MS: Final = 1000
+_NAMES_MAX: Final = 8
 _STANDING: Final = {
     "unknown": "Nothing was charged.",
     "cancelled": "Nothing was charged.",
@@ -207,15 +208,17 @@ class JoinView:
         """New contents after a change, or after a button."""
         action = form.text("action")
         chosen = JoinChoice.of(form, self.folder)
+        is_deciding = form.text("data-of") == f"{chosen.file} {chosen.party}"  # its fields are on the page
         if action == "make-key":
             write_key(chosen.key_file, Ed25519PrivateKey.generate())
         elif action in ("take-part", "again", "change"):
             before = self._run(chosen)
-            if before is not None and action != "take-part":
+            if before is not None and action != "take-part" and not is_deciding:
                 chosen = replace(before.about)  # with the study as it is now
             if action != "change":
                 self.begin(chosen)
-        fresh = self.fragments(chosen, is_changing=action == "change")
+        is_changing = action == "change" or (is_deciding and action not in ("take-part", "again"))
+        fresh = self.fragments(chosen, is_changing=is_changing)
         if form.text("relay-of") == f"{chosen.file} {chosen.party}" and not action:
             fresh.pop("relay-fields")  # it stays as it is typed
         return fresh
@@ -442,7 +445,13 @@ def _public(path: Path) -> bytes | None:
 
 def _problems(chosen: JoinChoice, check: PartyCheck) -> list[str]:
     texts = [str(problem) for problem in check.problems]
-    if chosen.files.key is None:
+    file, has_key = chosen.opened, chosen.files.key is not None
+    if file is not None and file.lacking:
+        first = "Send the line above to the author of the study. " * (has_key and chosen.party in file.lacking)
+        wait = f"{first}Keys of {', '.join(file.lacking[:_NAMES_MAX])} are missing in this file"
+        texts = [text for text in texts if not text.startswith("public_key of ")]
+        texts.append(f"{wait}: open the new invitation here when it comes, which has them all.")
+    if not has_key:
         texts.insert(0, f"You have no key: make it above. It will be {chosen.party}.key in your folder.")
     return texts
 
@@ -539,7 +548,10 @@ def _relay_fields(chosen: JoinChoice) -> Html:
 
 
 def _agree(chosen: JoinChoice, check: PartyCheck, is_ready: bool) -> Html:
-    decline = "If you decline, you need do nothing: nothing was sent, charged or written."
+    decline = (
+        "If you decline, you need do nothing more: nothing is charged, and no data leave this machine. Files that you "
+        "brought stay in the page's folder until you delete them there."
+    )
     keep = tag("p", button("Report on this plan, for your files", formaction="/join/draft.html", class_="save"))
     heading = joined([tag("h2", "Decide"), tag("p", decline), keep])
     if not is_ready or check.cost is None:

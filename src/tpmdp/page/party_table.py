@@ -177,7 +177,10 @@ def pasted_rows(text: str) -> tuple[PartyRow, ...]:
         if len(cells) > 5 or last not in ("receives", "yes", "no", ""):
             rule = "must be name, epsilon, delta, records and the word receives"
             raise InputError(
-                f"line {number}", ", ".join(cells), rule, "put commas between them, and points into numbers"
+                f"line {number}",
+                ", ".join(cells),
+                rule,
+                "put one comma or tab between two of them, and points into numbers: 0.5",
             )
         receives = last in ("receives", "yes")
         rows.append(PartyRow(name, epsilon or "1", delta or "1e-6", records=records or "1000", receives=receives))

@@ -476,7 +476,8 @@ def _backwards(form: PlanForm) -> Html:
         )
         first = tag("p", text, *use)
     if factor is None:
-        return joined([first, tag("p", f"At threshold {form.threshold} no budgets give {goal}.")])
+        now = f"This plan has {three_digits(form.plan.expected_error)}: try something nearer to it."
+        return joined([first, tag("p", f"At threshold {form.threshold} no budgets give {goal}. {now}")])
     if abs(factor - 1) < _SAME:
         second = tag("p", f"At threshold {form.threshold} these budgets give just {goal}.")
     else:

@@ -51,15 +51,6 @@ class StudyShelf:
             self._written[name] = _hash(text.encode())
         return path
 
-    def free_name(self, name: str) -> str:
-        """This file name, or one with a number if it is taken."""
-        stem, taken = name.removesuffix(_SUFFIX), set(self.folder.names(_SUFFIX))
-        return next(
-            each
-            for count in range(1, len(taken) + 3)
-            if (each := f"{stem}{f'-{count}' * (count > 1)}{_SUFFIX}") not in taken
-        )
-
     def _path(self, name: str) -> Path:
         if not name.endswith(_SUFFIX) or name.casefold() == PEERS_FILE:
             rule = f"must end in {_SUFFIX}, and not be {PEERS_FILE}, which is for public keys"

@@ -87,7 +87,7 @@ class StudyPage:
         """The view with the parties of Plan."""
         asked = StudyForm.of_plan(form)
         queries = asked.queries if self._last is None else self._last.queries
-        self._last = replace(asked, queries=queries, file=self.shelf.free_name(asked.file))
+        self._last = replace(asked, queries=queries, file=self.shelf.folder.free_name(asked.file))
         return self._page(self._last)
 
     def _page(self, form: StudyForm) -> Html:

@@ -187,8 +187,8 @@ class VerifyView:
             raise FileError(path, "is empty", _KINDS[0].lower() + _KINDS[1:-1])
         kind = kind_of(path, file_name)
         if kind == "ledger":
-            problem_text = "is a ledger in use, which holds noise and must stay where it is"
-            remedy = "put it into the page's folder and choose it there, or give what tpmdp ledger export wrote"
+            problem_text = "is a ledger in use, which holds noise and must not be passed on or copied"
+            remedy = "choose it from the list of ledgers in the page's folder, or give what tpmdp ledger export wrote"
             raise FileError(path, problem_text, remedy)
         if kind == "export":
             return _export(file_name, path)

@@ -317,7 +317,9 @@ class WatchView:
         file = open_study(self.folder.file("study", form.text("study-file")))
         study = file.study
         identity = read_key(self.folder.file("key", form.text("key-file")))
-        relay = _address(form.text("relay") or file.relay, form.has("plain-http"))
+        if not (relay := form.text("relay") or file.relay):
+            raise InputError("address of the relay", "(none)", "is not in this study file", "write it, or ask for it")
+        relay = _address(relay, form.has("plain-http"))
         authority = form.text("authority")
         return StudyWatch(
             study,
@@ -426,7 +428,10 @@ def _numbers_table(numbers: RelayNumbers, before: RelayNumbers | None) -> Html:
         speed = "" if not grows else "at the next look" if rate is None else three_digits(rate)
         rows.append([title, f"{numbers.get(key):,.0f}", speed])
     notes = []
-    for key, title in (("messages_total", "Messages by kind"), ("refusals_total", "Refused, by status")):
+    for key, title in (
+        ("messages_total", "Messages by kind"),
+        ("refusals_total", "Requests answered with an error status (401: asked to log in)"),
+    ):
         each = numbers.labelled.get(key)
         if each:
             listed = ", ".join(f"{label} {value:,.0f}" for label, value in each.items())

@@ -137,7 +137,7 @@ def _header(record: SessionRecord) -> Html:
 
 def _status(record: SessionRecord) -> str:
     if record.is_draft:
-        return "Draft: the parties have no keys yet. Nothing was signed, run or charged."
+        return "Draft: not all parties have keys yet. Nothing was signed, run or charged."
     if record.status == "planned":
         return "Before the session: a plan. No ledger was given, so this report says nothing about charges."
     if record.status == "settled":

@@ -210,7 +210,11 @@ def assumed_text(study: Study, shown: Sequence[ExpectedQuery]) -> str:
     errors = [error for each in simulated for error in each.errors]
     if any("depends on the data" in error_text(error) for error in errors):
         text += " In brackets: for other plausible data."
-        text += "" if guesses.settings() else " A study that states typical values (its table `typical`) can tell it better."
+        text += (
+            ""
+            if guesses.settings()
+            else " A study that states typical values (its table `typical`) can tell it better."
+        )
     if any(error.is_guess for error in errors):
         text += " Cannot be known: a custom query without `typical` sums, or too large to simulate."
     if any(error.may_drown for error in errors):

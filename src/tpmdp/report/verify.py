@@ -63,6 +63,8 @@ def kind_of(path: Path, name: str | None = None) -> FileKind:
         return "export"
     if start.lstrip()[:1] == b"<":
         return "page"
+    if b"PRIVATE KEY" in start:
+        raise FileError(path, "is a secret key", "keep it on this machine, and give it to nobody; choose another file")
     if start.strip() and not start.lstrip().startswith((b"{", b"[")):
         raise FileError(path, "is neither a plan nor a report nor an exported ledger", _REMEDY)
     return "record" if b'"tpmdp.session"' in start else "plan"

@@ -190,7 +190,7 @@ class SessionRecord:
         if self.is_draft:
             if self.parties or self.answers is not None:
                 raise CertificateError("draft violated: a study without keys has no session")
-            return [*statements, "parties have no keys yet: nothing was signed or charged"]
+            return [*statements, "not all parties have keys yet: nothing was signed or charged"]
         for record in self.parties:
             statements.append(self._check_party(record))
         if self.answers is not None:

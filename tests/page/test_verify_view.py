@@ -297,6 +297,7 @@ SCRIPT = "<!DOCTYPE html><html><script>alert('x')</script><img src=x onerror=ale
     ("data", "name", "line"),
     [
         (b"", "plan.json", "plan.json is empty"),
+        (b"-----BEGIN PRIVATE KEY-----\nMC4=\n", "north.key", "north.key is a secret key: keep it on this machine"),
         (b"PK\3\4" + bytes(100), "files.zip", "files.zip is neither a plan nor a report nor an exported ledger"),
         (b"PK\3\4" + bytes(100), "report.html", "report.html is not a report of tpmdp"),
         (SCRIPT, "report.html", "report.html is not a report of tpmdp"),

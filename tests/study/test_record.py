@@ -66,7 +66,7 @@ def test_only_a_receiver_has_the_answer(done: Finished) -> None:
 def test_a_plan_without_keys_is_a_draft() -> None:
     draft = SessionRecord.of(study())
     assert draft.is_draft
-    assert draft.check()[-1] == "parties have no keys yet: nothing was signed or charged"
+    assert draft.check()[-1] == "not all parties have keys yet: nothing was signed or charged"
     assert SessionRecord.parse(json.loads(draft.text())).text() == draft.text()
 
 

@@ -20,7 +20,7 @@ SAY_CENSUS = @echo "people: $(if $(CENSUS_FILE),$(CENSUS_FILE),synthetic, as the
 SUITES := long simulation browser
 
 .DEFAULT_GOAL := help
-.PHONY: help run page plan income digits figures check test test-under-load test-all lint soak bench bench-flower bench-page docs clean
+.PHONY: help run page plan income trial digits figures coverage check test test-under-load test-all lint soak bench bench-flower bench-page audits docs clean
 .PHONY: install-long suite-long install-simulation suite-simulation install-browser suite-browser
 
 help:  ## list the targets
@@ -48,6 +48,11 @@ income: $(VENV)/.run  ## answer four queries on census-like data of five regions
 	$(BIN)/tpmdp query explain --study examples/income/study.toml
 	$(BIN)/tpmdp run examples/income/study.toml --data $(OUT)/income --state $(OUT)/income-state --plot $(OUT)/income.png
 
+trial: $(VENV)/.run  ## compare two arms of a made-up trial at five hospitals: survival curves and a log-rank test
+	@mkdir -p $(OUT)
+	$(BIN)/python examples/trial/make_data.py $(OUT)/trial
+	$(BIN)/tpmdp run examples/trial/study.toml --data $(OUT)/trial --state $(OUT)/trial-state --plot $(OUT)/trial.png
+
 digits: $(VENV)/.test  ## train a digits classifier over 100 Flower clients
 	@mkdir -p $(OUT)
 	$(BIN)/python examples/digits/compare.py --out $(OUT)/digits
@@ -56,6 +61,10 @@ figures: $(VENV)/.test  ## reproduce every figure of the paper and rewrite docs/
 	@mkdir -p $(OUT)
 	$(SAY_CENSUS)
 	$(BIN)/tpmdp experiment all --out $(OUT)/experiments --report docs/reference/reproduction.md $(addprefix --data ,$(CENSUS_FILE))
+
+coverage: $(VENV)/.test  ## measure how often intervals hold the truth and rewrite docs/reference/coverage.md (about 5 minutes of one core)
+	@mkdir -p $(OUT)
+	$(BIN)/tpmdp experiment coverage --out $(OUT)/experiments --report docs/reference/coverage.md
 
 check: lint  ## lint, types and the quick tests that start no process
 	$(PYTEST) --ignore=tests/flower -m "not process and not flower and not browser and not slow and not long"
@@ -107,6 +116,9 @@ bench-flower: $(VENV)/.test  ## measure beside Flower's SecAgg+ and rewrite docs
 
 bench-page: install-browser  ## measure the page in a browser and rewrite docs/reference/page_measures.md
 	$(BIN)/python -m benchmarks.page_speed --out docs/reference/page_measures.md
+
+audits: $(VENV)/.test  ## audit ten studies and four planted faults, and rewrite docs/reference/audits.md: two minutes
+	$(BIN)/python -m benchmarks.audits --out docs/reference/audits.md
 
 docs: $(VENV)/.test  ## build the documentation site, with generated references; strict
 	$(BIN)/python -m tools.reference

@@ -12,6 +12,7 @@ from typing import Any
 
 from benchmarks import (
     calibration,
+    cumulative,
     data,
     example_run,
     ledger,
@@ -48,12 +49,14 @@ BENCHMARKS: dict[str, ModuleType] = {
         startup,
         example_run,
         calibration,
+        cumulative,
         planning,
         noise,
         secure_sum,
         relay_load,
         ledger,
         data,
+        cumulative,
         regression,
         vertical,
     )

@@ -47,7 +47,7 @@ PLAIN = """async () => {
 
 def parties(count: int) -> str:
     """A list to paste."""
-    return "\n".join(f"party_{place}, {(place % 8 + 1) / 4}, 1e-6, 1000" for place in range(count))
+    return "\n".join(f"party_{place}, {(place % 8 + 1) / 4}, 1e-6, 1000, receives" for place in range(count))
 
 
 def moved(window: Any, count: int, repeats: int) -> tuple[float, float]:

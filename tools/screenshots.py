@@ -22,6 +22,14 @@ from tpmdp.study.sample import sample_columns
 
 OUT = Path(__file__).parents[1] / "docs" / "images" / "page"
 WIDTHS = {"wide": 1280, "tablet": 768, "phone": 390}
+SHOWN = {
+    "plan": "Plan",
+    "study": "Study",
+    "join": "Take part",
+    "answer": "Take part",
+    "verify": "Verify",
+    "watch": "Watch",
+}
 COLOURS = 128
 HEIGHT_MAX = 2400
 CHROMIUM = "/usr/bin/chromium"
@@ -76,6 +84,8 @@ def shoot(window: Any, view: str) -> None:
     """The view as it is, at three widths, with few colours: the pictures are small files."""
     from PIL import Image
 
+    shown = window.inner_text("nav [aria-current=page]")
+    assert shown == SHOWN[view], f"{view} is to show {SHOWN[view]}, and shows {shown}"
     OUT.mkdir(parents=True, exist_ok=True)
     for width, pixels in WIDTHS.items():
         window.set_viewport_size({"width": pixels, "height": 900})
@@ -104,6 +114,8 @@ def main() -> None:
         window.goto(url)
         window.fill("#secret", token.removeprefix("token: "))
         window.click("button")
+        window.wait_for_selector("nav")
+        window.goto(url + "/plan")
         shoot(window, "plan")
         window.goto(url + "/study")
         shoot(window, "study")
@@ -132,7 +144,8 @@ def main() -> None:
 
 def take_part(window: Any) -> None:
     """As north, until the answer is there."""
-    window.click("#agreed")
+    window.check("#words-1")
+    window.check("#agreed")
     window.click("button:text-is('Take part')")
     window.wait_for_selector("h2:text-is('The answer')")
 

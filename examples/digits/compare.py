@@ -168,10 +168,19 @@ def show(lines: list[Line], settings: Settings, seeds: int, own: float, rests: l
     console.print(f"A client that trains alone on its own images, without noise: {own:.3f} on average.\n")
     table = Table(title=f"What this rests on: mean accuracy of {seeds} seeds, in numpy", title_justify="left", box=None)
     table.add_column("if")
-    for heading in ("TPMDP\nbalanced", "its digits\n0-4", "its digits\n5-9", "TMDP", "no\nprivacy"):
+    for heading in (
+        "TPMDP\nbalanced",
+        "its digits\n0-4",
+        "its digits\n5-9",
+        "two\nlevels",
+        "strict\nleft out",
+        "TMDP",
+        "no\nprivacy",
+    ):
         table.add_column(heading, justify="right")
     for rest in rests:
-        values = rest.balanced, rest.small_digits, rest.large_digits, rest.tmdp, rest.none
+        weighted = rest.balanced, rest.small_digits, rest.large_digits, rest.two_levels, rest.one_budget
+        values = *weighted, rest.tmdp, rest.none
         table.add_row(rest.what, *(f"{value:.3f}" for value in values))
     console.print(table)
 

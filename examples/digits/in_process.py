@@ -12,6 +12,8 @@ from digits.task import CLASSES, FEATURES, STEPS, Floats, deal, digits, initial_
 
 import tpmdp
 from tpmdp.flower import Training
+from tpmdp.planning.plan import needs
+from tpmdp.planning.weights import Simpler, baseline_weights
 from tpmdp.spec import Party
 
 ENTRIES = FEATURES * CLASSES
@@ -78,13 +80,18 @@ class Noise:
         return float(math.sqrt(self.variance.sum() + self.server) / self.weights.sum())
 
 
-def planned(settings: Settings, epsilon: Floats, weighting: str) -> Noise:
-    """TPMDP's plan of a round, on the grid, as `PrivateStrategy` makes it."""
+def parties(settings: Settings, epsilon: Floats) -> list[Party]:
+    """The clients of a round, with these budgets for it."""
     keys = [bytes(28) + (index + 1).to_bytes(4, "big") for index in range(settings.clients)]
-    clients = [
+    return [
         Party(f"client-{index}", float(share), settings.delta, public_key=keys[index], threshold=settings.threshold)
         for index, share in enumerate(epsilon)
     ]
+
+
+def planned(settings: Settings, epsilon: Floats, weighting: str | tuple[float, ...]) -> Noise:
+    """TPMDP's plan of a round, on the grid, as `PrivateStrategy` makes it."""
+    clients = parties(settings, epsilon)
     training = Training(
         "digits",
         settings.clip,
@@ -101,6 +108,16 @@ def planned(settings: Settings, epsilon: Floats, weighting: str) -> Noise:
 def balanced(settings: Settings) -> Noise:
     """TPMDP where clients with strict budgets count less."""
     return planned(settings, settings.round_budgets, "balanced")
+
+
+def simpler(settings: Settings, kind: Simpler) -> Noise:
+    """TPMDP with the best weights of a simpler kind, for the spread that balanced weights assume."""
+    plain = Training("digits", settings.clip, ENTRIES, threshold=settings.threshold, tolerate=settings.tolerate)
+    spec = plain.spec(parties(settings, settings.round_budgets), np.ones(settings.clients))
+    records = [0.0] + [1.0] * settings.clients  # the server has none
+    spread, width = settings.clip / math.sqrt(ENTRIES), 2 * settings.clip
+    weights = baseline_weights(spec, needs(spec), kind, spread=spread, records=records, width=width)
+    return planned(settings, settings.round_budgets, tuple(weights.each[1:].tolist()))
 
 
 def equal(settings: Settings) -> Noise:
@@ -167,10 +184,12 @@ def alone(settings: Settings, seeds: int) -> float:
 
 @dataclass(frozen=True)
 class Variant:
-    """TPMDP balanced and TMDP where something is otherwise; means over seeds."""
+    """TPMDP with balanced and simpler weights, and TMDP, where something is otherwise; means over seeds."""
 
     what: str
     balanced: float
+    two_levels: float
+    one_budget: float  # strict clients are left out
     tmdp: float
     none: float
     small_digits: float  # balanced, on digits 0 to 4
@@ -189,7 +208,8 @@ def variants(settings: Settings, seeds: int) -> list[Variant]:
     small = digits().test_y < CLASSES // 2
     found = []
     for what, now in cases.items():
-        means = [accuracies(now, NOISE[m](now), seeds)[:, -1].mean() for m in ("tmdp", "none")]
+        others = (simpler(now, "two levels"), simpler(now, "one budget"), tmdp(now), nothing(now))
+        means = [accuracies(now, other, seeds)[:, -1].mean() for other in others]
         noise = balanced(now)
         good = np.array([right(train_once(now, noise, seed)[-1]) for seed in range(seeds)])
         parts = good.mean(), *means, good[:, small].mean(), good[:, ~small].mean()

@@ -119,7 +119,7 @@ def test_bad_rows_are_all_counted_and_the_report_is_still_shown(folder: Path) ->
 def test_columns_that_are_missing_are_all_named(folder: Path) -> None:
     write_rows(folder, ["70,coast"] * 6, header="age,region")
     done = tpmdp(*MINE, folder=folder, code=2)
-    assert "mine.csv has no column stay (it has age, region): add it" in done.stderr
+    assert "mine.csv has no column stay (it has age, region): rename or add it" in done.stderr
     assert "Records: 6, as the study states." in done.stdout
     write_rows(folder, ["1"] * 6, header="x")
     done = tpmdp(*MINE, "--json", folder=folder, code=2)

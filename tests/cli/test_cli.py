@@ -205,6 +205,25 @@ def test_verify_speaks_json(tmp_path: Path) -> None:
     assert verdict["valid"] is True
     assert verdict["parties"] == 5
     assert verdict["gap"] <= 1e-12
+    assert verdict["optimal"] is True
+
+
+def test_a_plan_is_not_called_optimal_because_its_author_says_so(tmp_path: Path) -> None:
+    """1.9 times the least variance keeps every budget, but a stated gap of 0.95 makes it no better."""
+    assert plan_example(tmp_path, "--out", "plan.json").returncode == 0
+    root = json.loads((tmp_path / "plan.json").read_text())
+    root["variance"] = [1.9 * value for value in root["variance"]]
+    root["gap"] = 0.95
+    (tmp_path / "plan.json").write_text(json.dumps(root))
+    checked = run("verify", "plan.json", folder=tmp_path)
+    assert checked.returncode == 0, checked.stderr
+    words = " ".join(checked.stdout.split())
+    assert "VALID, but not shown to be optimal, for 5 parties, threshold 2, 2 receivers" in words
+    assert "total variance 149, which is 1.9 times 78.44, the lower bound that is proven for these needs" in words
+    assert "optimal:" not in words
+    verdict = json.loads(run("verify", "plan.json", "--json", folder=tmp_path).stdout)
+    assert (verdict["valid"], verdict["optimal"]) == (True, False)
+    assert verdict["factor"] == pytest.approx(1.9, rel=1e-9)
 
 
 def test_names_cannot_smuggle_terminal_markup(tmp_path: Path) -> None:

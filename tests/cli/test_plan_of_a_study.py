@@ -68,3 +68,32 @@ def test_mistakes_are_one_line(tmp_path: Path) -> None:
     line = refused("plan", "parties.csv", "-t", 1, "-r", "all", "--queries", "own.py", folder=tmp_path)
     assert "--queries = own.py needs a study" in line
     assert "the same file as the file of parties" in refused("plan", EXAMPLE, "--out", EXAMPLE, folder=tmp_path)
+
+
+BY_ROUNDS = """
+name = "income"
+threshold = 1
+receivers = "all"
+epsilon = 1.0
+delta = 1e-6
+parties = [{ name = "north", records = 2000 }, { name = "south", records = 2000 }]
+
+[[queries]]
+name = "odds"
+kind = "logistic_regression"
+target = "rich"
+bounds = { age = [18, 90] }
+"""
+
+
+def test_a_study_by_rounds_shows_the_plan_of_the_last_round_and_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "study.toml"
+    file.write_text(BY_ROUNDS)
+    last = Study.read(file).preview_rounds[-1]
+    text = tpmdp("plan", file, folder=tmp_path).stdout
+    assert text.startswith("income / session 1, round 4\nA study by rounds: this is the plan of round 4 of 4")
+    plan = json.loads(tpmdp("plan", file, "--json", folder=tmp_path).stdout)
+    assert [party["epsilon"] for party in plan["parties"]] == [party.epsilon for party in last.parties]
+    assert plan["noise"] == pytest.approx(last.plan().standard_deviation, rel=1e-3)
+    line = refused("plan", file, "--person", "north,south", folder=tmp_path)
+    assert "cannot be told from the plan of one round" in line

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import stat
 from pathlib import Path
 
@@ -38,12 +39,17 @@ def test_a_run_leaves_a_report_that_can_be_verified(folder: Path) -> None:
     compared = json.loads(tpmdp("verify", "answer.html", *words, "--json", folder=folder).stdout)
     assert compared["valid"]
     others = "hospital_south, university, statistics_office"
-    assert compared["not_proved"][0] == f"that the entries are in the ledgers of {others}: give theirs with --ledger"
-    assert len(compared["not_proved"]) == 4  # what only their ledgers tell, the approval, and who holds the keys
+    assert (
+        compared["not_proved"][0]
+        == f"that the ledgers of {others} really have these entries: give theirs with --ledger"
+    )
+    # what only their ledgers tell, the approval, who holds the keys, the purpose, and what nobody can see: noise and
+    # data of others
+    assert len(compared["not_proved"]) == 7
     approved = tpmdp("verify", "answer.html", "--approved", compared["keyless_hash"], folder=folder).stdout
     assert "this is the study that was approved" in approved
     line = refused("verify", "answer.html", "--approved", "abc", folder=folder)
-    assert "--approved = abc must be 64 digits of hexadecimal" in line
+    assert "--approved = abc must be 64 characters (0-9, a-f)" in line
     assert "the answer is the one in the ledger of hospital_north" in compared["proved"]
     phrase = " ".join(phrase_of(bytes.fromhex(compared["plan_hash"])))
     assert phrase in (folder / "answer.html").read_text()
@@ -88,7 +94,9 @@ def test_an_exported_ledger_is_verified_and_a_ledger_is_not_taken(folder: Path) 
     assert json.loads(tpmdp("verify", "export.jsonl", "--json", folder=folder).stdout)["head"] == head
     text = (folder / "export.jsonl").read_text()
     (folder / "changed.jsonl").write_text(text.replace('"kind": "charge"', '"kind": "hold"'))
-    assert "does not match its hash" in refused("verify", "changed.jsonl", folder=folder)
+    assert "does not match its hash" in refused("verify", "changed.jsonl", folder=folder, code=1)
+    (folder / "cut.jsonl").write_text(text[:-20])
+    assert "cut.jsonl is cut off" in refused("verify", "cut.jsonl", folder=folder)  # it cannot be checked: 2
     assert "check it with tpmdp ledger verify" in refused("verify", "state/insurer.ledger", folder=folder)
 
 
@@ -97,6 +105,14 @@ def test_a_changed_page_is_not_valid(folder: Path) -> None:
     (folder / "changed.html").write_text(text.replace("up to 2 parties", "up to 4 parties", 1))
     line = refused("verify", "changed.html", folder=folder, code=1)
     assert "the page says something else than the record inside it" in line
+
+
+def test_a_hash_changed_in_the_record_is_not_valid(folder: Path) -> None:
+    text = (folder / "answer.html").read_text()
+    digits = re.search(r"plan_hash&quot;: ?&quot;([0-9a-f]{64})", text)
+    assert digits is not None
+    (folder / "changed.html").write_text(text.replace(digits[1], "0" * 64))
+    assert "does not agree with itself: it was changed" in refused("verify", "changed.html", folder=folder, code=1)
 
 
 def test_a_page_of_another_version_is_not_verified_and_can_be_written_anew(folder: Path) -> None:
@@ -141,7 +157,7 @@ def test_a_study_that_has_not_run_has_a_report_to_decide_by(folder: Path) -> Non
     assert keyless in tpmdp("verify", "answer.html", folder=folder).stdout
     assert keyless.split()[-1] in tpmdp("fingerprint", EXAMPLE, folder=folder).stdout
     tpmdp("report", "state/study.toml", "--out", "planned.html", folder=folder)
-    assert "Before the session: a plan." in (folder / "planned.html").read_text()
+    assert "A plan: no ledger was given" in (folder / "planned.html").read_text()
 
 
 def test_a_party_that_joined_keeps_its_outcome(folder: Path) -> None:

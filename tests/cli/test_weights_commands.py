@@ -17,6 +17,8 @@ from rich.console import Console
 from tests.cli.test_cli import on_terminal
 from tpmdp import Spec, Weights, plan
 from tpmdp.cli.main import main
+from tpmdp.planning.plan import needs
+from tpmdp.planning.weights import BASELINES, baseline_weights
 
 Run = Callable[..., "Done"]
 HEADER: Final = "name,epsilon,delta,weight,records"
@@ -90,12 +92,19 @@ def test_json_tells_what_each_weighting_would_do(command: Run) -> None:
     own: Any = [0.25, 1.0, 0.5, 0.0]
     plans = {kind: plan(SPEC, weighting=given, records=records) for kind, given in
              (("equal", "equal"), ("balanced", "balanced"), ("own", own))}  # fmt: skip
+    for kind in BASELINES:
+        plans[kind] = plan(
+            SPEC, weighting=baseline_weights(SPEC, needs(SPEC), kind, records=records).each, records=records
+        )
     assert shown["weights"]["kind"] == "own"
     assert shown["weights"]["assumes"] == f"the weights chosen {ASSUMED}"
     assert (shown["weights"]["width"], shown["weights"]["spread"]) == (1.0, 0.5)
     assert [row["weight"] for row in shown["parties"]] == own
     assert [one["weights"] for one in shown["weights"]["choices"]] == list(plans)
-    assert [one["this_plan"] for one in shown["weights"]["choices"]] == [False, False, True]
+    assert [one["this_plan"] for one in shown["weights"]["choices"]] == [False, False, True, False, False]
+    assert [one["baseline"] for one in shown["weights"]["choices"]] == [False, False, False, True, True]
+    errors = {one["weights"]: one["expected_error"] for one in shown["weights"]["choices"]}
+    assert errors["balanced"] < errors["two levels"] <= errors["one budget"] <= errors["equal"]
     for one in shown["weights"]["choices"]:
         made = plans[one["weights"]]
         assert one["expected_error"] == made.expected_error
@@ -116,7 +125,7 @@ def test_balanced_weights_replace_those_of_the_file(command: Run) -> None:
     made = plan(SPEC, weighting="balanced", records=[40, 10, 25, 5])
     assert [row["weight"] for row in done.json["parties"]] == made.weights.each.tolist()
     assert done.json["weights"]["kind"] == "balanced"
-    assert [one["weights"] for one in done.json["weights"]["choices"]] == ["equal", "balanced"]
+    assert [one["weights"] for one in done.json["weights"]["choices"]] == ["equal", "balanced", *BASELINES]
     assert command("verify", "plan.json").code == 0
     equal = command("plan", "p.csv", *ALL, "--weighting", "equal", "--json")
     assert {row["weight"] for row in equal.json["parties"]} == {1.0}

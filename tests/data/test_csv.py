@@ -49,7 +49,7 @@ WRONG = [
     (b"", "is empty"),
     (b"\xef\xbb\xbf", "is empty"),
     (b"\nage,region\n1,x\n", "is empty"),
-    (b"years,region\n1,x\n", "has no column age (it has years, region): add it"),
+    (b"years,region\n1,x\n", "has no column age (it has years, region): rename or add it"),
     (b"Age,region\n1,x\n", "has no column age"),
     (b"age;region\n1;x\n", "separate with commas"),
     (b"70,north\n41,south\n", "its first line looks like a record: begin with a line of column names"),
@@ -104,7 +104,8 @@ def test_wrong_files_are_refused_with_the_line(tmp_path: Path, content: bytes, m
     path = write(tmp_path, content)
     found = complaint(path, BOTH)
     assert message in found
-    assert not any(secret in found for secret in ("north", "xx", "yy", "70", "41"))
+    said = found.replace(str(path), "")  # pytest numbers its folders
+    assert not any(secret in said for secret in ("north", "xx", "yy", "70", "41"))
     assert found == outcome(read_with_python, path, BOTH)
 
 

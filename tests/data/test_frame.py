@@ -125,7 +125,7 @@ def test_dates_are_no_numbers(make: Callable[[dict[str, Any]], Any]) -> None:
     "make", [make for name, make in MAKERS.items() if not name.startswith("columns") and name not in LISTS]
 )
 def test_a_missing_column_is_named_with_those_there_are(make: Callable[[dict[str, Any]], Any]) -> None:
-    with pytest.raises(InputError, match="data of bank = note has no column age: add it"):
+    with pytest.raises(InputError, match="data of bank = note has no column age: rename or add it"):
         as_table(make({"note": [1]}), WANTED, "bank")
 
 

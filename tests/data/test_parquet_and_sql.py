@@ -71,7 +71,7 @@ def test_no_records_are_legal(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("query", "kind", "message"),
     [
-        ("SELECT 1 AS years", "number", "has no column age (it has years): add it"),
+        ("SELECT 1 AS years", "number", "has no column age (it has years): rename or add it"),
         ("SELECT 1 AS Age", "number", "has no column age"),
         ("SELECT 'north' AS age", "number", "has age of type VARCHAR, not numbers"),
         ("SELECT 1 AS age", "text", "has age of type INTEGER, not text"),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -12,8 +15,11 @@ import tpmdp.experiments.regression_experiment as regression
 from tpmdp.experiments.claims.all_claims import CLAIMS
 from tpmdp.experiments.claims.claim import Claim, ClaimStatus
 from tpmdp.experiments.consortium_tables import enjoyed_table, price_table, relax_table
+from tpmdp.experiments.experiment_run import EXPERIMENTS, SEED, ExperimentRun
 from tpmdp.experiments.jobs import Row
+from tpmdp.experiments.reproduction import Judged, judge
 from tpmdp.experiments.results import Results, slope
+from tpmdp.experiments.runner import Backend, run_jobs
 from tpmdp.experiments.summary import (
     agreement_points,
     count_points,
@@ -104,12 +110,18 @@ def flat(**changes: float) -> dict[str, float]:
         ("Sample is best", counted("conservative", {0.1: flat(Sample=10.0), 0.2: flat(MIN=9.0)}), ClaimStatus.DEPENDS),
         ("have the least loss for n >= 5000", counted("parties", {5000.0: flat(Sample=200.0)}), ClaimStatus.HOLDS),
         ("have the least loss for n >= 5000", counted("parties", {5000.0: flat(Sample=50.0)}), ClaimStatus.FAILS),
+        ("one noise for all (MIN)", counted("threshold", {1.0: flat(), 499.0: flat(G=149.0)}), ClaimStatus.HOLDS),
+        ("one noise for all (MIN)", counted("threshold", {1.0: flat(), 499.0: flat(G=151.0)}), ClaimStatus.FAILS),
+        ("one noise for all (MIN)", counted("threshold", {1.0: flat(), 500.0: flat(G=900.0)}), ClaimStatus.HOLDS),
+        ("one noise for all (MIN)", counted("threshold", {500.0: flat()}), ClaimStatus.UNKNOWN),
+        ("to a personalized one", counted("threshold", {1.0: flat(), 9.0: flat(Sample=66.0)}), ClaimStatus.FAILS),
+        ("to a personalized one", counted("threshold", {1.0: flat(), 9.0: flat(Sample=67.0)}), ClaimStatus.HOLDS),
     ],
 )
 def test_a_claim_about_the_count_is_judged_by_its_points(words: str, rows: list[Row], verdict: ClaimStatus) -> None:
     result = claim("count", words).result(Results(count_rows=rows))
     assert result.status is verdict, result
-    assert result.measured
+    assert bool(result.measured) is (verdict is not ClaimStatus.UNKNOWN)
 
 
 def fitted(panel: str, errors: dict[float, dict[str, float]]) -> list[Row]:
@@ -164,6 +176,9 @@ def losses(**changes: float) -> dict[str, float]:
         ("roughly falls", fitted("parties", {1e4: losses(), 2e4: losses(G=0.4, TMDP=0.4, MIN=0.4)}), ClaimStatus.HOLDS),
         ("roughly falls", fitted("parties", {1e4: losses(), 2e4: losses(G=0.6, TMDP=0.6, MIN=0.6)}), ClaimStatus.FAILS),
         ("improves and reaches", fitted("threshold", {1.0: losses(), 9.0: losses(G=0.6, TMDP=0.6)}), ClaimStatus.FAILS),
+        ("comparable to one noise", fitted("threshold", {1.0: losses(), 9.0: losses(G=0.9)}), ClaimStatus.HOLDS),
+        ("comparable to one noise", fitted("threshold", {1.0: losses(G=0.52), 9.0: losses()}), ClaimStatus.FAILS),
+        ("comparable to a personalized", fitted("threshold", {1.0: losses(), 9.0: losses()}), ClaimStatus.FAILS),
         (
             "grows with f_C",
             fitted(
@@ -209,7 +224,8 @@ def test_claims_about_efficiency() -> None:
     def verdict(words: str) -> ClaimStatus:
         return next(result.status for text, result in found.items() if words in text)
 
-    assert verdict("does not depend on n and t") is ClaimStatus.DEPENDS
+    assert verdict("does not depend on t") is ClaimStatus.HOLDS
+    assert verdict("does not depend on n") is ClaimStatus.FAILS
     assert verdict("much smaller than the solver's") is ClaimStatus.HOLDS
     assert verdict("time grows exponentially") is ClaimStatus.HOLDS
     assert verdict("grows slowly with n") is ClaimStatus.HOLDS
@@ -218,6 +234,70 @@ def test_claims_about_efficiency() -> None:
     assert verdict("the same for every t") is ClaimStatus.HOLDS
     memory = next(result for text, result in found.items() if "it grows exponentially" in text)
     assert "limit reached at n = 19: memory" in memory.measured
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1.0, ClaimStatus.HOLDS), (1.2, ClaimStatus.FAILS)])
+def test_space_is_compared_where_it_is_more_than_pages(factor: float, verdict: ClaimStatus) -> None:
+    """Twice the pages at n = 10 are no difference between thresholds; a fifth of 8 MB is one."""
+    half = {10: (1e-5, 1e5), 10**6: (1e-2, 8e6)}
+    other = {10: (1e-5, 2e5), 10**6: (1e-2, factor * 8e6)}
+    results = Results(efficiency_rows=timed(ours_half=half, ours_t2=other))
+    assert claim("efficiency", "does not depend on t").result(results).status is verdict
+    small = Results(efficiency_rows=timed(ours_half={10: (1e-5, 1e5)}, ours_t2={10: (1e-5, 1e5)}))
+    assert claim("efficiency", "does not depend on t").result(small).status is ClaimStatus.UNKNOWN
+
+
+def test_a_quick_run_leaves_undecided_what_it_cannot_judge() -> None:
+    rows = fitted("threshold", {1.0: losses(), 9.0: losses(G=0.6, TMDP=0.6)})
+    one = claim("regression", "read as loss")
+    quick = one.result(Results(regression_rows=rows), quick=True)
+    assert quick.status is ClaimStatus.UNDECIDED
+    assert quick.measured == one.result(Results(regression_rows=rows)).measured != ""
+    assert "Two quick runs" in one.note(quick)
+    missing = one.result(Results(), quick=True)
+    assert missing.status is ClaimStatus.UNDECIDED
+    assert one.result(Results()).status is ClaimStatus.UNKNOWN
+
+
+def _verdicts_of_the_page() -> dict[str, str]:
+    """The verdicts of the full run, as the documentation shows them."""
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "reproduction.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^\| \d+ \| [^|]* \| ([^|]*) \| .* \| \*\*([^*]*)\*\*", page, re.MULTILINE)
+    return dict(lines)
+
+
+def test_the_page_has_every_claim_with_a_verdict() -> None:
+    verdicts = _verdicts_of_the_page()
+    assert set(verdicts) == {one.text for claims in CLAIMS.values() for one in claims}
+    assert set(verdicts.values()) <= {ClaimStatus.HOLDS, ClaimStatus.FAILS, ClaimStatus.DEPENDS}
+
+
+@pytest.mark.slow
+def test_a_quick_count_judges_no_claim_differently_from_the_full_run() -> None:
+    rows = [row for job in count.jobs(True, SEED) for row in count.run(job)]
+    _compare(judge(Results(count_rows=rows), quick=True), _verdicts_of_the_page())
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.process
+def test_a_quick_run_judges_no_claim_differently_from_the_full_run(tmp_path: Path) -> None:
+    quick = ExperimentRun("all", quick=True, backend=Backend(workers=1))
+    rows = {
+        f"{name}_rows": run_jobs(quick.jobs(name), EXPERIMENTS[name].run, tmp_path, backend=quick.backend)
+        for name in ("regression", "efficiency")
+    }
+    _compare(judge(Results(**rows), quick=True), _verdicts_of_the_page())
+
+
+def _compare(judged: Judged, verdicts: dict[str, str]) -> None:
+    """Every quick verdict is that of the page, or says that the quick run does not decide."""
+    assert len(judged) > 10
+    for one, result in judged:
+        if one.where != "Fig. efficiency b":  # times, which other work on the machine changes
+            assert result.status in (verdicts[one.text], ClaimStatus.UNDECIDED), (one.text, result)
+        assert result.status is not ClaimStatus.UNDECIDED or one.note(result)
+    assert sum(result.status is ClaimStatus.UNDECIDED for _, result in judged) < len(judged) / 2
 
 
 @pytest.mark.parametrize("group", CLAIMS)

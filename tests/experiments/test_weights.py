@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -16,7 +18,8 @@ from tpmdp.experiments.jobs import Job, Row
 from tpmdp.experiments.population import People
 from tpmdp.experiments.results import Results
 from tpmdp.experiments.summary import column, ratio_interval
-from tpmdp.experiments.weights_checks import WANTED, adversary_table, measures
+from tpmdp.experiments.weights_checks import WANTED, adversary_table, measures, records_table
+from tpmdp.experiments.weights_records import RECORDS, SPREADS
 from tpmdp.mechanisms.problem import CountProblem
 from tpmdp.mechanisms.registry import MECHANISMS
 
@@ -97,16 +100,33 @@ def test_errors_at_a_threshold_are_those_of_the_mechanisms() -> None:
 
 
 def made_up(ours: float) -> Results:
-    """All others err by 100 a count and 0.1 a regression beyond 0.4; W by so much of that."""
+    """All others err by 100 a count or sum and 0.1 a regression beyond 0.4; W by so much of that."""
     rows: list[Row] = []
     for draw in range(4):
         shake = 1 + 0.01 * (-1) ** draw
-        for parties in weights.MEASURED:
-            others = ("G", "Sample", weights.SCALED.name, "LS")
-            for name, error in (*((name, 100.0) for name in others), ("W", 100 * ours * shake)):
-                rows.append({"panel": "default", "x": float(parties), "draw": draw, "mechanism": name, "error": error})
-        for name, error in (("G", 0.1), ("Sample", 0.1), ("W", 0.1 * ours), ("non-pri", 0.0)):
-            row: Row = {"panel": "regression", "x": 5e4, "draw": draw, "fold": 0, "mechanism": name}
+        others = [name for name in (*weights.RIVALS, "LS") if name != "W"]
+        for name, error in (*((name, 100.0) for name in others), ("W", 100 * ours * shake)):
+            row: Row = {"draw": draw, "mechanism": name, "error": error}
+            rows += [{**row, "panel": "default", "x": float(parties)} for parties in weights.MEASURED]
+            at = [(5, 2), (5, 3), (20, 10)]  # the one at 3 of 5 is not the one that is asked for
+            rows += [
+                {
+                    **row,
+                    "panel": "threshold",
+                    "x": float(x),
+                    "threshold": t,
+                    "error": error * (9 if (x, t) == (5, 3) else 1),
+                }
+                for x, t in at
+            ]
+            rows += [
+                {**row, "panel": "records", "x": 20.0, "records": records, "spread": spread}
+                for records in RECORDS
+                for spread in SPREADS
+            ]
+        for name in (*others, "W", "non-pri"):
+            error = {"W": 0.1 * ours, "non-pri": 0.0}.get(name, 0.1)
+            row = {"panel": "regression", "x": 5e4, "draw": draw, "fold": 0, "mechanism": name}
             rows.append({**row, "error": 0.4 + error * shake})
         for panel in ("adversary", "worst", "coverage"):
             row = {"panel": panel, "x": 1.0, "draw": draw, "mechanism": "W", "threshold": 1, "density": 0.5}
@@ -118,11 +138,11 @@ def made_up(ours: float) -> Results:
 
 @pytest.mark.parametrize(
     ("ours", "met"),
-    [(0.05, " ".join(["yes"] * 13)), (1.3, " ".join(["no"] * 13))],
+    [(0.05, "yes"), (1.3, "no")],
 )
 def test_measures_are_met_or_not(ours: float, met: str) -> None:
     found = measures(made_up(ours))
-    assert [one.met for one in found] == met.split()
+    assert [one.met for one in found] == [met] * len(WANTED)
     assert found[0].measured.startswith(f"{ours:.3f} (")
     assert found[4].measured.startswith(f"{ours:.3f}")
 
@@ -148,6 +168,29 @@ def test_the_table_of_budgets_that_go_with_data() -> None:
     assert float(str(table[1]["RMSE of W"])) < 0.2 * float(str(table[1]["RMSE of G"]))
     assert table[2]["bias of W"] == table[2]["stated bound"]
     assert table[2]["RMSE of Sample"] == ""
+
+
+def test_the_table_of_records_has_the_ratios_of_its_errors() -> None:
+    table = records_table(made_up(0.5))
+    assert [(row["records per party"], row["spread"]) for row in table] == list(product(RECORDS, ("0.5", "0.05")))
+    assert {row["T"] for row in table} == {"100.0"}
+    assert {row["W/T"] for row in table} == {row["W/G"] for row in table} == {"0.50"}
+    assert records_table(Results()) == []
+
+
+def test_weights_gain_with_few_records_and_not_with_many() -> None:
+    rows = weights.run(Job("weights", "records", 20.0, 0, 4, 1))
+    by = {
+        (row["records"], row["spread"], row["mechanism"]): np.sqrt(np.mean(column(some, "error") ** 2))
+        for row in rows
+        for some in [[r for r in rows if all(r[key] == row[key] for key in ("records", "spread", "mechanism"))]]
+    }
+    for records, spread in product(RECORDS, SPREADS):
+        errors = [by[records, spread, name] for name in ("W", "two levels", "T", "G")]
+        assert errors == sorted(errors)
+    assert by["1", 0.5, "W"] < 0.6 * by["1", 0.5, "T"] < 0.4 * by["1", 0.5, "G"]
+    for records in ("100 to 10,000", "10,000"):
+        assert by[records, 0.5, "W"] > 0.97 * by[records, 0.5, "G"]
 
 
 def test_the_interval_of_a_ratio_covers_as_often_as_it_says() -> None:

@@ -17,6 +17,7 @@ from tests.processes import Process
 from tpmdp.ledger import Ledger
 from tpmdp.protocol.messages import Kind
 from tpmdp.protocol.terms import Terms
+from tpmdp.queries.custom import load_queries
 from tpmdp.study.identity import public_text, read_key, write_key
 from tpmdp.study.model import Study
 
@@ -43,8 +44,11 @@ class Ended:
 class Consortium:
     """Three parties in a folder."""
 
-    def __init__(self, folder: Path, guarantee: str = "computational", **changes: Any) -> None:
+    def __init__(
+        self, folder: Path, guarantee: str = "computational", *, queries_file: Path | None = None, **changes: Any
+    ) -> None:
         self.folder = folder
+        self.queries_file = queries_file
         self.processes: list[Process] = []
         self.port = free_port()
         self.study_file = folder / "study.toml"
@@ -72,7 +76,7 @@ class Consortium:
             "queries": [{"name": "old", "kind": "count", "column": "age", "at_least": 65}],
             **changes,
         }
-        self.study = Study.parse(document)
+        self.study = Study.parse(document, load_queries(queries_file))
         self.study_file.write_text(self.study.toml())
 
     def __enter__(self) -> Consortium:
@@ -124,6 +128,7 @@ class Consortium:
     def join(self, name: str, *more: str, harm: tuple[str, ...] = (), study: Path | None = None) -> Any:
         arguments = ["join", str(study or self.study_file), "--as", name, "--key", str(self.key(name))]
         arguments += ["--data", str(self.data(name)), "--relay", self.url, "--json", *more]
+        arguments += [] if self.queries_file is None else ["--queries", str(self.queries_file)]
         return self.start(*arguments, harm=harm)
 
     def join_until(self, event: Path, name: str) -> Any:

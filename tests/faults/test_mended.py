@@ -104,6 +104,7 @@ def test_a_cancelled_session_is_never_used_again_and_another_number_is(tmp_path:
         done = run("ledger", "cancel", ledger, session[:8])
         assert (done.returncode, done.stderr) == (0, "")
         assert "cancelled faults / session 1" in done.stdout
+        assert "your agreement may already be with them: it cannot be called back" in done.stdout
         refused = ended(consortium.join("south"))
         assert refused.code == 2
         assert "was cancelled: set another number for the session in the study" in refused.errors

@@ -13,7 +13,7 @@ import tpmdp
 from tests.ledger.costs import cost
 from tpmdp.cli.ledger import ledger as group
 from tpmdp.errors import InputError
-from tpmdp.ledger import Ledger, LedgerError, OverspendError, SessionKey, Stored, promise, square_up
+from tpmdp.ledger import Hold, Ledger, LedgerError, OverspendError, SessionKey, Stored, promise, square_up
 
 INF = math.inf
 
@@ -36,6 +36,46 @@ def charge(ledger: Ledger, which: SessionKey, mu: float, unit: str = "record", *
 
 def kinds(ledger: Ledger) -> list[str]:
     return [entry.kind for entry in ledger.entries()]
+
+
+# --- several sessions at once ---------------------------------------------------------------------------------------
+
+
+def hold_all(ledger: Ledger, mus: dict[int, float], plan: int = 0) -> Stored:
+    joint = math.sqrt(sum(mu * mu for mu in mus.values())) * (1 + 1e-12)
+    holds = [Hold(key(each, plan), "flu", cost(mu), private={"n": bytes([each])}) for each, mu in mus.items()]
+    return ledger.hold_all(holds, "flu", cost(joint), unit="record")
+
+
+def test_several_sessions_are_held_together_or_not_at_all(ledger: Ledger) -> None:
+    half = mu_for(1.0) / math.sqrt(2)
+    with pytest.raises(OverspendError, match="study flu would cost"):
+        hold_all(ledger, {1: half, 2: half, 3: half})
+    assert kinds(ledger) == ["open"]
+    fits = half * (1 - 1e-9)
+    assert hold_all(ledger, {1: fits, 2: fits}).private == {"n": b"\x01"}
+    assert ledger.spent().held == 2
+    assert not hold_all(ledger, {1: fits, 2: fits}).new
+    assert kinds(ledger) == ["open", "hold", "hold"]
+    with pytest.raises(OverspendError):
+        hold(ledger, key(3), 0.01)
+    charge(ledger, key(2, plan=5), fits)  # another plan takes the room of the one that stands for it
+    assert ledger.spent().held == 1
+    hold_all(ledger, {1: fits, 4: 0.0}, plan=7)  # a mended study: the dearer plan of each session counts
+    assert ledger.spent().held == 2
+    charge(ledger, key(1), fits)
+    assert [entry.session for entry in ledger.holds()] == [key(4).session.hex()]
+    ledger.verify()
+
+
+def test_a_session_that_is_over_is_not_held_among_others(ledger: Ledger) -> None:
+    hold(ledger, key(2), 0.01)
+    ledger.cancel(key(2))
+    charge(ledger, key(3), 0.01)
+    for other in (2, 3):
+        with pytest.raises(LedgerError):
+            hold_all(ledger, {1: 0.01, other: 0.01}, plan=0 if other == 2 else 1)
+    assert kinds(ledger) == ["open", "hold", "cancel", "charge"]
 
 
 # --- hold --------------------------------------------------------------------------------------------------------
@@ -256,6 +296,24 @@ def test_private_state_of_two_plans_is_apart(ledger: Ledger) -> None:
     assert ledger.private_names(key(1, plan=2)) == ["statistic"]
     ledger.cancel(key(1, plan=1))
     assert ledger.private_state(key(1, plan=2)) == {"statistic": b"2"}
+
+
+def test_a_charge_erases_what_other_plans_of_its_session_store_and_nothing_else(ledger: Ledger) -> None:
+    hold(ledger, key(1, plan=1), 0.1, statistic=b"1")
+    hold(ledger, key(1, plan=2), 0.1, statistic=b"2")
+    hold(ledger, key(2, plan=1), 0.1, statistic=b"3")
+    charge(ledger, key(1, plan=2), 0.1, vector=b"v")
+    assert ledger.private_state(key(1, plan=1)) == {}
+    assert ledger.private_state(key(1, plan=2)) == {"statistic": b"2", "vector": b"v"}
+    assert ledger.private_state(key(2, plan=1)) == {"statistic": b"3"}
+    for store in (
+        lambda: ledger.keep(key(1, plan=1), "key 1", b"1"),
+        lambda: ledger.replace_unless(key(1, plan=1), {"statistic": b"4"}, unless="agreed"),
+    ):
+        with pytest.raises(LedgerError, match="was charged with another plan or query"):
+            store()
+    assert ledger.private_state(key(1, plan=1)) == {}
+    ledger.verify()
 
 
 # --- one ledger per key ------------------------------------------------------------------------------------------

@@ -38,6 +38,11 @@ WORLDS: dict[str, tuple[Script, ...]] = {
     "two processes, one study, a cancel": (script(0, *JOIN), script(0, *JOIN), script(0, "cancel")),
     "two processes, two studies, a cancel": (script(0, *JOIN), script(1, *JOIN), script(0, "cancel")),
     "a cancel, and the same command again": (script(0, *JOIN), script(0, "cancel", *JOIN)),
+    "two processes of one study, and a mended one": (
+        script(0, "hold", "agree"),
+        script(0, "hold", "agree"),
+        script(1, "hold", "charge"),
+    ),
     "two cancels": (script(0, *JOIN), script(0, "cancel"), script(0, "cancel")),
 }
 
@@ -288,6 +293,11 @@ def cancel_after_a_charge(patch: pytest.MonkeyPatch) -> None:
     _without_indexes(patch)
 
 
+def stored_after_another_plan_is_charged(patch: pytest.MonkeyPatch) -> None:
+    """What is stored for a plan is erased when another one is charged, and can be stored again."""
+    patch.setattr(Ledger, "_under_way", lambda self, key: self._entries_of(key)[-1])
+
+
 def _without_indexes(patch: pytest.MonkeyPatch) -> None:
     """The tables refuse a second entry of a kind as well; a weaker rule would have weaker tables."""
     original = Ledger._transaction
@@ -310,6 +320,7 @@ FAULTS: dict[Callable[[pytest.MonkeyPatch], None], str] = {
     known_by_session_only: "a vector left and nothing was charged",
     checked_before_the_transaction: "a charge after a cancel",
     vector_is_not_the_first: "two vectors left for one session",
+    stored_after_another_plan_is_charged: "two keys left for one attempt",
     cancel_after_a_charge: "the ledger does not verify",
 }
 

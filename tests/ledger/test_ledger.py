@@ -690,7 +690,7 @@ def test_entries_cut_off_are_caught_with_a_head_noted_earlier(written: Path) -> 
         head = ledger.verify()
         earlier = list(ledger.entries())[2].hash
         assert ledger.verify(earlier.upper()) == head
-        with pytest.raises(InputError, match="head = 12 must be 64 hex digits"):
+        with pytest.raises(InputError, match="head = 12 must be 64 characters"):
             ledger.verify("12")
     tamper(written, "DELETE FROM entries WHERE number > 4")
     with Ledger.open(written) as ledger:
@@ -972,7 +972,7 @@ def test_show_cuts_a_long_ledger(path: Path) -> None:
         (["create", "FILE2", "--party", "x", "--epsilon", "1", "--delta", "0"], "delta = 0.0 cannot be met"),
         (["limit", "FILE"], "--epsilon = .none. is missing"),
         (["limit", "FILE", "--delta", "2"], "delta = 2.0 must lie"),
-        (["verify", "FILE", "--head", "xyz"], "head = xyz must be 64 hex digits"),
+        (["verify", "FILE", "--head", "xyz"], "head = xyz must be 64 characters"),
         (["verify", "FILE", "--head", "0" * 64], "is not among the 1 entries"),
         (["export", "FILE", "--out", "FILE"], "is the ledger itself"),
         (["show", "FILE2"], "does not exist"),

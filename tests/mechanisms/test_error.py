@@ -24,7 +24,19 @@ def setting_of(problem: Problem) -> Setting:
 
 
 def test_all_mechanisms_are_here_by_the_names_of_the_paper() -> None:
-    assert list(MECHANISMS) == ["G", "W", "TMDP", "non-thre", "MIN", "Sample", "PLDP", "non-pri"]
+    assert list(MECHANISMS) == [
+        "G",
+        "W",
+        "two levels",
+        "T",
+        "TMDP",
+        "non-thre",
+        "MIN",
+        "Sample",
+        "Sample, scaled back",
+        "PLDP",
+        "non-pri",
+    ]
     for name, mechanism in MECHANISMS.items():
         assert mechanism.name == name
         assert mechanism.meaning

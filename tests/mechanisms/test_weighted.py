@@ -15,11 +15,12 @@ from tests.mechanisms.test_additive import assert_enjoyed
 from tests.planning.test_balance import least_total
 from tpmdp import InputError, Spec
 from tpmdp.mechanisms.additive import Optimal
-from tpmdp.mechanisms.balanced_weights import Weighted
 from tpmdp.mechanisms.mechanism import Setting
 from tpmdp.mechanisms.problem import CountProblem, RegressionProblem
+from tpmdp.mechanisms.public_weights import OneBudget, PublicWeights, TwoLevels, Weighted
 
 W = Weighted()
+EVERY: tuple[PublicWeights, ...] = (W, TwoLevels(), OneBudget())
 ALL_BITS = [np.array(bits, dtype=np.float64) for bits in product((0, 1), repeat=6)]
 STUDIES = [
     Spec(epsilon=[0.05, 0.1, 0.3, 1.0, 2.0, 2.0], delta=1e-4, threshold=threshold, receivers=receivers)
@@ -56,12 +57,36 @@ def test_error_is_least_and_as_expected_over_all_data(spec: Spec) -> None:
 def test_drawn_studies_keep_every_budget(spec: Spec) -> None:
     """Against every coalition, for a contribution that is weighted: an input moves the sum by so much less."""
     setting = Setting.of(spec)
-    honest = least_honest_of_any_size(Optimal().variance(setting.weighted), setting.threshold, spec.receivers)
-    enjoyed = W.enjoyed(setting)
-    assert (enjoyed <= spec.epsilon).all()
-    moved = setting.weights.each * spec.sensitivity
-    assert (setting.weighted.spec.sensitivity >= moved).all()
-    assert_enjoyed(setting.weighted.spec, honest, enjoyed)
+    for mechanism in EVERY:
+        weights = mechanism.weights(setting)
+        weighted = setting.weighted(weights)
+        honest = least_honest_of_any_size(Optimal().variance(weighted), setting.threshold, spec.receivers)
+        enjoyed = mechanism.enjoyed(setting)
+        assert (enjoyed <= spec.epsilon).all()
+        assert (weighted.spec.sensitivity >= weights.each * spec.sensitivity).all()
+        assert_enjoyed(weighted.spec, honest, enjoyed)
+
+
+@pytest.mark.parametrize("spec", STUDIES, ids=lambda spec: f"t = {spec.threshold}, {spec.receiver_count} receive")
+def test_baselines_err_as_expected_over_all_data_and_more_than_balanced_weights(spec: Spec) -> None:
+    setting = Setting.of(spec, 0.5)
+    means = []
+    for mechanism in (*EVERY, Optimal()):
+        squares = [float(mechanism.error(setting, CountProblem(bits)).rmse[0]) ** 2 for bits in ALL_BITS]
+        means.append(float(np.mean(squares)))
+        if isinstance(mechanism, PublicWeights):
+            weights = mechanism.weights(setting)
+            assert np.mean(squares) == pytest.approx(mechanism.noise(setting) + weights.spread_error**2, rel=1e-9)
+    assert means == sorted(means)
+    assert means[-1] > 2 * means[0]
+
+
+def test_a_party_that_is_left_out_is_protected_wholly() -> None:
+    setting = Setting.of(Spec(epsilon=[0.01, 1.0, 1.0, 1.0], delta=1e-6, threshold=2), 0.5)
+    assert setting.one_budget.each.tolist() == [0.0, 1.0, 1.0, 1.0]
+    assert setting.one_budget is setting.one_budget  # found once
+    assert OneBudget().enjoyed(setting)[0] == 0
+    assert 0 < TwoLevels().enjoyed(setting)[0] <= 0.01
 
 
 @pytest.mark.filterwarnings("ignore::tpmdp.errors.NoNoiseWarning")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.page.browsing import ORIGIN, TOKEN, TestClient
+from tests.page.five import Five
 from tests.patience import HANG_S
 from tpmdp.page.app import create_app
 from tpmdp.page.folder import Folder
@@ -67,9 +68,10 @@ class RunningPage:
 
 
 @contextmanager
-def running_page(folder: Path, *more: str) -> Iterator[RunningPage]:
-    """Start the page, and end it."""
-    command = [sys.executable, "-m", "tpmdp", "page", "--folder", str(folder), "--port", "0", "--no-browser", *more]
+def running_page(folder: Path, *more: str, harm: str = "") -> Iterator[RunningPage]:
+    """Start the page, and end it. `harm` is what goes wrong in it, as tests.faults.saboteur reads it."""
+    program = ["tests.faults.saboteur", harm, "--"] if harm else ["tpmdp"]
+    command = [sys.executable, "-m", *program, "page", "--folder", str(folder), "--port", "0", "--no-browser", *more]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         try:
@@ -89,6 +91,14 @@ def page_process(folder: Path) -> Iterator[RunningPage]:
     """A page in its own process."""
     with running_page(folder) as running:
         yield running
+
+
+@pytest.fixture
+def five(tmp_path: Path, folder: Path) -> Iterator[Five]:
+    """Five parties; the files of one lie in the page's folder."""
+    made = Five(tmp_path / "others", folder)
+    yield made
+    made.end()
 
 
 @pytest.fixture(scope="session")
@@ -133,10 +143,12 @@ def open_page(chromium: Browser) -> Iterator[Callable[..., Page]]:
 def _is_bad(text: str) -> bool:
     """Whether a line of the browser's console is more than a form that was refused, or a page that was ended."""
     expected = (
+        "status of 401",
         "status of 422",
         "status of 413",
         "ERR_CONNECTION_REFUSED",
         "ERR_CONNECTION_RESET",
         "ERR_EMPTY_RESPONSE",
+        "ERR_CONTENT_LENGTH_MISMATCH",
     )
     return not any(each in text for each in expected)

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import random
-import re
-import urllib.parse
-import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from http.cookiejar import CookieJar
 from pathlib import Path
 from threading import Barrier
 from typing import TYPE_CHECKING
@@ -18,116 +12,27 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tests.faults.consortium import free_port
-from tests.page.browsing import fields
 from tests.page.conftest import RunningPage, running_page
+from tests.page.five import NAMES, OURS, RECORDS, Five, Visitor, outcome
+from tests.page.test_looks import violations
 from tests.patience import DEADLINE, HANG_S, wait_until
 from tests.processes import Process
 from tpmdp import Study
-from tpmdp.ledger import Ledger, Status, rounded_up
+from tpmdp.ledger import Ledger, rounded_up
 from tpmdp.report.html_report import read_page
 from tpmdp.study.identity import public_text, write_key
 from tpmdp.study.invitation import write_invitations
-from tpmdp.study.session import key_of
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 pytestmark = [pytest.mark.browser, pytest.mark.process]
 
-NAMES = ("statistics_office", "hospital_north", "hospital_south", "insurer", "university")
-OURS = "hospital_north"  # the page
-RECORDS = 60
-
-
-class Five:
-    """Five parties with their files, a relay, and the command line of four of them."""
-
-    def __init__(self, state: Path, folder: Path) -> None:
-        self.state, self.folder, self.processes = state, folder, list[Process]()
-        state.mkdir()
-        draw, parties = random.Random(7), []
-        for name in NAMES:
-            place = folder if name == OURS else state
-            identity = Ed25519PrivateKey.generate()
-            write_key(place / f"{name}.key", identity)
-            ages = [draw.randint(18, 99) for _ in range(RECORDS)]
-            (place / f"{name}.csv").write_text("age\n" + "\n".join(map(str, ages)) + "\n")
-            parties.append({"name": name, "epsilon": 1.0, "records": RECORDS, "public_key": public_text(identity)})
-        document = {
-            "name": "ages",
-            "delta": 1e-6,
-            "threshold": 2,
-            "receivers": ["statistics_office", OURS],
-            "deadline": DEADLINE,
-            "parties": parties,
-            "queries": [
-                {"name": "over 64", "kind": "count", "column": "age", "at_least": 65},
-                {"name": "ages", "kind": "histogram", "column": "age", "edges": [0, 40, 65, 120]},
-            ],
-        }
-        self.study = Study.parse(document)
-        port = free_port()
-        self.url = f"http://127.0.0.1:{port}"
-        write_invitations(self.study, state, relay=self.url)
-        (state / f"{OURS}.study.toml").rename(folder / f"{OURS}.study.toml")
-        relay = self.start("relay", "--port", port, "--store", state / "relay.sqlite")
-        assert "listening" in relay.line()
-
-    def start(self, *words: object) -> Process:
-        self.processes.append(Process("tpmdp", *words))
-        return self.processes[-1]
-
-    def join(self, name: str) -> Process:
-        place = self.folder if name == OURS else self.state
-        words = ["join", place / f"{name}.study.toml", "--as", name, "--key", place / f"{name}.key"]
-        return self.start(*words, "--data", place / f"{name}.csv", "--relay", self.url, "--json")
-
-    def join_others(self) -> list[Process]:
-        return [self.join(name) for name in NAMES if name != OURS]
-
-    def end(self) -> None:
-        for process in self.processes:
-            process.kill()
-            process.wait()
-            process.close()
-
-    @property
-    def ledger(self) -> Path:
-        return self.folder / f"{OURS}.ledger"
-
-    def status(self) -> Status:
-        """What our ledger says about the session."""
-        if not self.ledger.exists():
-            return "unknown"
-        with Ledger.open(self.ledger) as ledger:
-            return ledger.status(key_of(self.study.terms()))
-
-    def check_charged_once(self) -> None:
-        """The ledger has one charge, as the plan says, and nothing is wrong in it."""
-        with Ledger.open(self.ledger) as ledger:
-            ledger.verify()
-            assert sum(entry.is_charge for entry in ledger.entries()) == 1
-            assert ledger.status(key_of(self.study.terms())) == "settled"
-
-
-@pytest.fixture
-def five(tmp_path: Path, folder: Path) -> Iterator[Five]:
-    made = Five(tmp_path / "others", folder)
-    yield made
-    made.end()
-
-
-def outcome(process: Process) -> dict[str, object]:
-    """What `tpmdp join --json` printed at its end."""
-    out, errors = process.communicate(HANG_S)
-    assert process.wait() == 0, errors
-    value: dict[str, object] = json.loads(out.splitlines()[-1])["outcome"]
-    return value
-
 
 def begin(window: Page) -> None:
     """Tick, and take part in the same moment: the change must not cancel the button."""
-    window.wait_for_selector("#agreed")
+    window.check("#words-1")
+    window.wait_for_selector("#ready:has-text('Nothing stands in the way')")
     window.evaluate("document.querySelectorAll('#agreed, [data-action=take-part]').forEach((each) => each.click())")
     window.wait_for_selector(f"li:has-text('{OURS}: you')")
 
@@ -138,8 +43,10 @@ def test_the_page_is_one_of_five_parties(
     window = open_page(page_process, "/join")
     window.wait_for_selector("#ready")
     window.click("button:text-is('Take part')")
-    window.wait_for_selector("#problem .problem")
-    assert "Your agreement is missing: read what it costs you, and tick the box." in window.inner_text("#problem")
+    window.wait_for_selector("#agreed-problem")
+    assert "Your agreement is missing: read what it costs you, and tick the box." in window.inner_text("#agree")
+    assert window.evaluate("document.activeElement.id") == "words-1"
+    assert window.inner_text("#problem") == ""
     assert five.status() == "unknown"
     begin(window)
     second = window.context.new_page()  # another tab attaches to the same session
@@ -193,47 +100,79 @@ def test_a_session_of_a_killed_page_is_finished_on_the_command_line(
 def test_a_session_of_a_killed_page_is_finished_by_a_new_page(
     five: Five, page_process: RunningPage, open_page: Callable[..., Page]
 ) -> None:
-    begin(open_page(page_process, "/join"))
+    window = open_page(page_process, "/join")
+    begin(window)
     wait_until(lambda: five.status() == "held")
+    window.wait_for_selector(".news:has-text('1 of 5 have joined')")  # what was said is in the ledger by then
     page_process.kill()
     with running_page(five.folder) as again:
         window = open_page(again, "/join")
         assert "this session was begun" in window.inner_text("#offer").lower()
-        window.check("#agreed")
-        window.click("button:text-is('Go on with the session')")
+        assert "You agreed to ages / session 1 as hospital_north on" in window.inner_text("#interrupted")
+        assert "You had compared the ten words" in window.inner_text("#agree")
+        assert window.locator("#agreed").count() == 0  # it was said before
+        assert violations(window) == []
+        others = [five.join(name) for name in NAMES if name not in (OURS, "university")]
+        wait_until(lambda: five.agreed() == len(NAMES) - 1)
+        window.click("button:text-is('Go on')")
         window.wait_for_selector(f"li:has-text('{OURS}: you')")
-        others = five.join_others()
+        news = window.inner_text(".news")
+        assert "1 of 5" not in news, news  # as long as that is not known
+        window.wait_for_selector(".news:has-text('4 of 5 have joined; waiting for university')")
+        assert window.inner_text("#interrupted") == ""
+        others.append(five.join("university"))
         window.wait_for_selector("h2:text-is('The answer')")
         for process in others:
             outcome(process)
     five.check_charged_once()
 
 
-class Visitor:
-    """A browser without its window: the token, a cookie and forms."""
+def test_a_page_without_its_program_says_so_and_asks_for_the_new_token(
+    five: Five, open_page: Callable[..., Page]
+) -> None:
+    port = str(free_port())
+    with running_page(five.folder, "--port", port) as first:
+        window = open_page(first, "/join")
+        begin(window)
+        watching = window.context.new_page()
+        watching.goto(first.url + "/watch")
+        watching.click("text=Watch the session")
+        watching.wait_for_selector("#study-watch .waiting")
+        window.wait_for_selector("p.note:has-text('Time left: ')")
+        first.kill()
+        for tab in (window, watching):
+            tab.wait_for_selector("#lost:visible >> text=This page has lost its program")
+            assert "Nothing is lost" in tab.inner_text("#lost")
+        assert "How the session stands is not known." in window.inner_text(".news")
+        assert "Time left: not known." in window.inner_text("#run")
+        assert "How it stands is not known." in watching.inner_text("#study-watch")
+        assert violations(window) == []
+    with running_page(five.folder, "--port", port) as again:
+        assert again.token != first.token
+        for tab in (window, watching):
+            tab.wait_for_selector("#secret")
 
-    def __init__(self, page: RunningPage) -> None:
-        self._url = page.url
-        self._opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(CookieJar()))
-        self._opener.addheaders = [("Origin", page.url)]
-        self.post("/enter", {"secret": page.token})
 
-    def post(self, path: str, values: dict[str, str]) -> str:
-        body = urllib.parse.urlencode(values).encode()
-        with self._opener.open(self._url + path, body, timeout=HANG_S) as answer:
-            return str(answer.read(), "utf-8")
-
-    def get(self, path: str) -> str:
-        with self._opener.open(self._url + path, timeout=HANG_S) as answer:
-            return str(answer.read(), "utf-8")
-
-    def decided(self) -> dict[str, str]:
-        """The form as it stands, with the box ticked and the button pressed."""
-        html = self.get("/join")
-        agreed = re.search(r'name="agreed" value="([^"]+)"', html)
-        assert agreed is not None, html
-        form = {name: values[0] for name, values in fields(html).items()}
-        return form | {"agreed": agreed[1], "action": "take-part"}
+def test_an_officer_withdraws_without_a_terminal(
+    five: Five, page_process: RunningPage, open_page: Callable[..., Page]
+) -> None:
+    window = open_page(page_process, "/join", viewport={"width": 390, "height": 800})
+    begin(window)
+    window.click("button:text-is('Withdraw ...')")
+    window.wait_for_selector("#withdraw-now")
+    assert "Once all have agreed, the others are charged" in window.inner_text("#run")
+    assert violations(window) == []
+    window.click("button:text-is('Stay in')")
+    window.wait_for_selector("#withdraw")
+    assert five.status() == "held"
+    window.click("#withdraw")
+    window.click("#withdraw-now")
+    window.wait_for_selector("text=You have withdrawn from ages / session 1. Nothing was charged.")
+    assert five.status() == "cancelled"
+    window.reload()
+    assert "Go on" not in window.inner_text("#interrupted")
+    window.context.new_page().goto(page_process.url + "/watch")
+    assert window.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
 def test_two_tabs_at_the_same_moment_are_charged_once(five: Five, page_process: RunningPage) -> None:
@@ -308,3 +247,33 @@ def test_a_party_begins_with_nothing_but_its_invitation(
     window.wait_for_selector(f"text=Records: {RECORDS}, as the study states")
     assert "open the new invitation here when it comes" in window.inner_text("#problems")
     assert window.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def test_copies_of_records_are_refused_and_deleted_and_missing_words_are_framed(
+    five: Five, page_process: RunningPage, open_page: Callable[..., Page]
+) -> None:
+    before = sorted(five.folder.iterdir())
+    window = open_page(page_process, "/join", viewport={"width": 390, "height": 800})
+    window.wait_for_selector("#ready:has-text('Still open: the ten words')")
+    data = (five.folder / f"{OURS}.csv").read_bytes()
+    window.set_input_files("#data-file", {"name": "short.csv", "mimeType": "", "buffer": data[:60]})
+    window.wait_for_selector("#check:has-text('no copy of it was kept')")
+    assert sorted(five.folder.iterdir()) == before
+    window.set_input_files("#data-file", {"name": "mine.csv", "mimeType": "", "buffer": data + b"\n"})
+    window.wait_for_selector("#ready")
+    assert window.input_value("#data") == "mine.csv"
+    window.click("button:text-is('Delete this copy')")
+    window.click("button:text-is('Keep it')")
+    window.click("button:text-is('Delete this copy')")
+    window.click("button:text-is('Yes, delete it')")
+    window.wait_for_selector("#problems:has-text('No file of records is chosen')")
+    assert sorted(five.folder.iterdir()) == before
+    window.select_option("#data", f"{OURS}.csv")
+    window.click("button:text-is('Take part')")
+    window.wait_for_selector("#agreed-problem")
+    assert window.locator("[aria-invalid=true]").count() == 3
+    assert violations(window) == []
+    assert window.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    window.check("#words-2")
+    window.wait_for_selector("#ready:has-text('without having compared')")
+    assert five.status() == "unknown"

@@ -13,68 +13,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tests.page.browsing import TestClient, fields, part
+from tests.page.joining import AGES, RELAY, Gate, Sent, form_of, keyed, send, ticked
 from tests.patience import HANG_S, wait_until
 from tests.study.sessions import finish
 from tests.study.sessions import study as small_study
 from tpmdp import Study
-from tpmdp.errors import DeadlineError
 from tpmdp.ledger import Ledger, rounded_up
+from tpmdp.page.join_words import invitee_text
 from tpmdp.report.html_report import read_page
 from tpmdp.study.check import check_party
 from tpmdp.study.fingerprint import phrase_of
-from tpmdp.study.identity import public_text, read_key, write_key
-from tpmdp.study.invitation import invitation
+from tpmdp.study.identity import public_text, read_key
 from tpmdp.study.peers import peer_line
 
-AGES = [70, 20, 66, 41]
-RELAY = "http://127.0.0.1:9"
-Sent = dict[str, list[str]]
-
-
-def keyed(folder: Path, **changes: Any) -> Study:
-    """A study whose parties have keys; that of north is in the folder, with its data and its invitation."""
-    planned = small_study(deadline="30m", **changes)
-    identities = {party.name: Ed25519PrivateKey.generate() for party in planned.parties}
-    write_key(folder / "north.key", identities["north"])
-    (folder / "north.csv").write_text("age\n" + "\n".join(map(str, AGES)) + "\n")
-    made = planned.with_keys({name: key.public_key().public_bytes_raw() for name, key in identities.items()})
-    (folder / "north.study.toml").write_text(invitation(made, "north", relay=RELAY))
-    return made
+STUDY = small_study().toml().encode()
 
 
 @pytest.fixture
 def study(folder: Path) -> Study:
     return keyed(folder)
-
-
-def form_of(client: TestClient, **changes: str) -> Sent:
-    """The form as it stands, with some fields changed."""
-    return fields(client.get("/join").text) | {key.replace("_", "-"): [value] for key, value in changes.items()}
-
-
-def ticked(client: TestClient) -> Sent:
-    """The form with the box ticked, and the button pressed."""
-    html = client.get("/join").text
-    value = re.search(r'name="agreed" value="([^"]+)"', html)
-    assert value is not None
-    return fields(html) | {"agreed": [unescape(value[1])], "action": ["take-part"]}
-
-
-class Gate:
-    """Stands in for the session itself: it waits until the test lets it go on."""
-
-    def __init__(self) -> None:
-        self.calls: list[dict[str, Any]] = []
-        self.open = threading.Event()
-        self.error: Exception = DeadlineError("the deadline passed; south is missing: join again to resume")
-
-    def take_part(self, *_: Any, **options: Any) -> None:
-        self.calls.append(options)
-        assert self.open.wait(HANG_S)
-        raise self.error
 
 
 @pytest.fixture
@@ -101,7 +60,10 @@ def test_an_invitation_is_explained(client: TestClient, folder: Path, study: Stu
     assert f"agree to spend epsilon {rounded_up(check.cost or 0)}" in html
     assert " ".join(phrase_of(study.terms().plan_hash)) in html
     assert "could have invented them" in html
-    assert "Nothing stands in the way" in html
+    assert "Nothing stands in the way" not in html  # nobody has compared the words
+    assert "Your file and key fit. Still open: the ten words." in html
+    assert "This invitation is for <strong><bdi>north</bdi></strong>." in html
+    assert str(folder) in html
     assert fields(html)["relay"] == [RELAY]
     for coalition in check.coalitions:
         assert rounded_up(coalition.epsilon) in html
@@ -115,6 +77,7 @@ def test_peers_are_compared(client: TestClient, folder: Path, study: Study) -> N
     (folder / "peers.toml").write_text(lines[0] + "\n")
     html = client.get("/join").text
     assert "could have invented them" not in html
+    assert 'name="words"' not in html
     assert "public_key of south" in html
     assert "Before you can take part" in html
 
@@ -134,8 +97,10 @@ def test_problems_are_those_of_the_check_in_its_order(client: TestClient, folder
     html = client.get("/join").text
     expected = check_party(study, "north", folder / "north.csv", identity=read_key(folder / "north.key")).problems
     shown = re.findall(r"<li>(.*?)</li>", html.split('id="problems"')[1].split("</ol>")[0])
-    assert [unescape(each) for each in shown] == [str(problem) for problem in expected]
+    assert [unescape(each) for each in shown] == [invitee_text(problem) for problem in expected]
     assert len(expected) == 2
+    assert "The study expects 4 records, your file has 3. Is it the right file?" in html
+    assert "ask the author for an invitation with fewer records" in html
     assert "For your eyes only" in html
     assert "Take part</button>" not in html
 
@@ -177,10 +142,6 @@ def test_a_key_is_made_once_and_its_secret_stays(client: TestClient, folder: Pat
 # Files ----------------------------------------------------------------------------------------------------------------
 
 
-def send(client: TestClient, what: str, name: str, body: bytes) -> Any:
-    return client.post(f"/join/upload-{what}", content=body, headers={"x-file-name": name})
-
-
 def test_an_uploaded_study_is_chosen_and_never_replaces_another(client: TestClient, folder: Path) -> None:
     body = small_study().toml().encode()
     answer = send(client, "study", "flu.toml", body)
@@ -209,10 +170,14 @@ def test_a_second_invitation_with_all_keys_takes_the_place_of_the_first(client: 
 @pytest.mark.parametrize(
     ("what", "name", "body", "line"),
     [
-        ("study", "..%2Fflu.toml", b"", "is not the name of a file in the folder"),
-        ("study", "flu.key", b"", "must end in .toml"),
-        ("study", "flu.toml", b"files = ['/etc/passwd']", "flu.toml"),
-        ("study", "flu.toml", b"\xff", "flu.toml is not UTF-8 text"),
+        ("study", "..%2Fflu.toml", STUDY, "is not the name of a file in the folder"),
+        ("study", "..%2Fflu.toml", b"", "is not an invitation: choose the .study.toml file"),
+        ("study", "flu.key", b"", "flu.key is not an invitation"),
+        ("study", "letter.toml", b"Dear colleague", "letter.toml is not an invitation"),
+        ("study", "d_01_start.png", b"\x89PNG", "d_01_start.png is not an invitation"),
+        ("study", "flu.toml", b"files = ['/etc/passwd']", "flu.toml is not an invitation"),
+        ("study", "flu.toml", b"\xff", "flu.toml is not an invitation"),
+        ("study", "flu.toml", b"queries = 1", "flu.toml is an invitation that cannot be read: it has"),
         ("data", "north.toml", b"sql = 'SELECT 1'", "must end in .csv or .parquet"),
         ("data", ".north.csv", b"age", "is not the name of a file in the folder"),
         ("data", "a%00b.csv", b"age", "is not the name of a file in the folder"),
@@ -252,7 +217,12 @@ def test_nothing_begins_without_a_tick(client: TestClient, folder: Path, study: 
     del study
     answer = client.post("/join", data=form_of(client, action="take-part"))
     assert answer.status_code == 422
-    assert "Your agreement is missing" in answer.text
+    assert answer.headers["x-focus"] == "words-1"
+    assert part(answer.text, "problem") == ""
+    boxes = part(answer.text, "agree")
+    assert "Your agreement is missing" in boxes
+    assert "Say whether you have compared the ten words." in boxes
+    assert boxes.count('aria-invalid="true"') == 3
     assert gate.calls == []
     assert not (folder / "north.ledger").exists()
 
@@ -273,7 +243,7 @@ def test_what_is_not_ready_is_refused_by_the_server(client: TestClient, folder: 
     (folder / "north.csv").write_text("age\n70\n")
     answer = client.post("/join", data=sent)
     assert answer.status_code == 422
-    assert "must be the number the study states (4)" in answer.text
+    assert "The study expects 4 records, your file has 1." in answer.text
     assert gate.calls == []
     assert not (folder / "north.ledger").exists()
 
@@ -402,8 +372,9 @@ def test_reports_come_with_and_without_the_answer(
     client: TestClient, tmp_path: Path, finished: Callable[[str], Sent]
 ) -> None:
     for name, has_answer in (("report.html", False), ("report-with-answer.html", True)):
+        more = "-with-answer" if has_answer else ""
         answer = client.post(f"/join/{name}", data=finished("north"))
-        assert answer.headers["content-disposition"] == f'attachment; filename="{name}"'
+        assert answer.headers["content-disposition"] == f'attachment; filename="report-test-session-1{more}.html"'
         (tmp_path / name).write_bytes(answer.content)
         record, is_same = read_page(tmp_path / name)
         assert is_same

@@ -123,3 +123,146 @@ def test_nothing_secret_is_stored(page_process: RunningPage, open_page: Open) ->
     )
     assert page_process.token not in window.content()
     assert page_process.token not in window.url
+
+
+# Mistakes stay where they are made ------------------------------------------------------------------------------------
+
+
+def test_a_mistake_is_shown_at_its_field(page_process: RunningPage, open_page: Open) -> None:
+    window = open_page(page_process)
+    window.fill("#epsilon-2", "-1")
+    message = window.locator("#field-problem")
+    expect(message).to_contain_text("epsilon of hospital_south = -1.0 must be greater than 0")
+    field = window.locator("#epsilon-2")
+    expect(field).to_have_attribute("aria-invalid", "true")
+    assert "field-problem" in (field.get_attribute("aria-describedby") or "")
+    expect(window.locator(".outdated").first).to_have_text("Not up to date: mend epsilon of hospital_south.")
+    assert window.evaluate("document.activeElement.id") == "epsilon-2"
+    above, below = (window.locator(each).bounding_box() for each in ("#epsilon-2", "#epsilon-3"))
+    here = message.bounding_box()
+    assert above
+    assert below
+    assert here
+    assert above["y"] < here["y"] < below["y"]
+    window.fill("#epsilon-2", "1")
+    expect(message).to_have_count(0)
+    assert field.get_attribute("aria-invalid") is None
+    assert field.get_attribute("aria-describedby") is None
+    expect(window.locator(".outdated").first).to_have_text("")
+    window.fill("#sensitivity", "-1")
+    expect(window.locator("#sensitivity")).to_have_attribute("aria-describedby", "sensitivity-hint field-problem")
+    window.fill("#sensitivity", "2")
+    expect(window.locator("#sensitivity")).to_have_attribute("aria-describedby", "sensitivity-hint")
+
+
+def test_half_a_number_moves_nothing(page_process: RunningPage, open_page: Open) -> None:
+    """While somebody types 0.5, the 0 is no budget: the message waits, and nothing shifts."""
+    window = open_page(page_process)
+    window.evaluate(
+        "() => { window.seen = 0; new MutationObserver(() => { if (document.getElementById('field-problem'))"
+        " window.seen++; }).observe(document.body, {childList: true, subtree: true}); }"
+    )
+    window.evaluate(  # in one go, as no test can promise to type within half a second
+        "() => { const field = document.getElementById('epsilon-1'); for (const text of ['0', '0.', '0.7']) {"
+        " field.value = text; field.dispatchEvent(new Event('input', {bubbles: true})); } }"
+    )
+    expect(window.locator("#answer .big")).to_have_text(error(2, [2, 0.7, 1, 1, 2.0]))
+    assert window.evaluate("window.seen") == 0
+
+
+@pytest.mark.parametrize("text", ["plan.json, with its proof", "study.toml, with an example", "picture"])
+def test_a_download_with_a_mistake_stays_on_the_page(page_process: RunningPage, open_page: Open, text: str) -> None:
+    window = open_page(page_process)
+    window.fill("#epsilon-2", "-1")
+    window.get_by_role("button", name=text).click()
+    expect(window.locator("#field-problem")).to_contain_text("epsilon of hospital_south = -1.0")
+    expect(window.locator("#epsilon-2")).to_be_focused()
+    assert window.url.endswith("/plan")
+    assert window.locator("nav").is_visible()
+    assert window.input_value("#epsilon-2") == "-1"
+    window.fill("#epsilon-2", "1")
+    with window.expect_download() as download:
+        window.get_by_role("button", name=text).click()
+    name = download.value.suggested_filename
+    expect(window.locator("#plan-saved")).to_have_text(f"Saved as {name}: your browser put it where it puts downloads.")
+    assert download.value.path().stat().st_size > 100
+
+
+def test_going_on_with_a_mistake_and_back(page_process: RunningPage, open_page: Open) -> None:
+    """Study shows what is wrong there; Back and Reload ask nothing."""
+    window = open_page(page_process)
+    window.fill("#epsilon-2", "-1")
+    window.get_by_role("button", name="Go on to the study").click()
+    window.wait_for_url("**/study")
+    expect(window.locator("#field-problem")).to_contain_text("epsilon of hospital_south")
+    window.fill("#study-name", "flu")
+    window.fill("#epsilon-2", "1")
+    window.locator("#preview", has_text="What it costs").wait_for()
+    window.reload()
+    assert window.input_value("#study-name") == "flu"
+    window.go_back()
+    window.wait_for_url("**/plan")
+    window.get_by_role("button", name="Go on to the study").click()
+    window.wait_for_url("**/study")
+    assert window.input_value("#study-name") == "flu"
+
+
+def test_a_new_party_is_ready_to_be_named(page_process: RunningPage, open_page: Open) -> None:
+    window = open_page(page_process)
+    window.focus("#add-party")
+    window.keyboard.press("Enter")
+    expect(window.locator("#name-5")).to_be_focused()
+    window.keyboard.type("sixth")  # what stood there was selected
+    expect(window.locator("#point-5")).to_have_text("sixth")
+
+
+def test_the_chosen_party_is_marked(page_process: RunningPage, open_page: Open) -> None:
+    window = open_page(page_process)
+    expect(window.locator("[aria-pressed=true]")).to_have_attribute("id", "point-0")
+    window.locator("#point-2").click()
+    expect(window.locator("[aria-pressed=true]")).to_have_attribute("id", "point-2")
+    expect(window.locator("#ring strong").first).to_have_text("hospital_south")
+    window.reload()
+    expect(window.locator("#pointed")).to_have_value("0")  # choosing is no change of the plan
+
+
+def test_a_phone_shows_the_answer_to_a_tap(page_process: RunningPage, open_page: Open) -> None:
+    window = open_page(page_process, viewport={"width": 390, "height": 800}, has_touch=True)
+    button = window.locator("#point-1")
+    box = button.bounding_box()
+    assert box
+    assert min(box["width"], box["height"]) >= 24
+    button.tap()
+    expect(window.locator("tr:has(#point-1) .against")).to_be_in_viewport()
+    expect(window.locator(".against:visible")).to_have_count(1)
+    window.locator("#epsilon-0").scroll_into_view_if_needed()
+    expect(window.locator("#glance")).to_be_in_viewport()
+    expect(window.locator("#glance")).to_contain_text(error(2, [2, 0.5, 1, 1, 2]))
+
+
+def test_the_legend_fits(page_process: RunningPage, open_page: Open) -> None:
+    for width in (1280, 390):
+        window = open_page(page_process, viewport={"width": width, "height": 800})
+        window.fill("#wanted", "10")
+        window.locator("#curve text", has_text="wanted").wait_for()
+        ends = window.evaluate(
+            "() => { const all = document.querySelector('#curve svg').getBoundingClientRect();"
+            " return [...document.querySelectorAll('#curve svg text')].every(each => {"
+            " const own = each.getBoundingClientRect();"
+            " return own.right <= all.right + 1 && own.bottom <= all.bottom + 1; }); }"
+        )
+        assert ends
+
+
+def test_what_is_lowered_is_said_while_the_slider_has_the_focus(page_process: RunningPage, open_page: Open) -> None:
+    window = open_page(page_process)
+    window.focus("#tolerate")
+    window.keyboard.press("ArrowRight")
+    window.keyboard.press("ArrowRight")
+    expect(window.locator("#tolerate-value")).to_have_text("2")
+    window.focus("#threshold")
+    window.keyboard.press("ArrowRight")
+    expect(window.locator("#tolerate-note")).to_contain_text("Lowered from 2 to 1. At most 1 here")
+    window.locator("#point-0").wait_for()
+    window.get_by_role("button", name="Remove party 5").click()
+    expect(window.locator("#tolerate-note")).to_contain_text("Lowered from 2 to 0.")

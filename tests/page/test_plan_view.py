@@ -5,14 +5,16 @@ from __future__ import annotations
 import subprocess
 import sys
 import tomllib
+from html import unescape
 from pathlib import Path
 
 import pytest
 
 import tpmdp
 from tests.page.browsing import TestClient, fields, part
+from tpmdp.planning.inverse import budget_floor
 from tpmdp.planning.plan_file import read_plan
-from tpmdp.report.numbers import three_digits
+from tpmdp.report.numbers import number, three_digits
 
 SPEC = tpmdp.Spec(
     names=["statistics_office", "hospital_north", "hospital_south", "insurer", "university"],
@@ -46,6 +48,8 @@ def test_a_moved_slider_gives_the_plan_of_the_library(
     expected = tpmdp.plan(SPEC.replace(threshold=threshold), weighting=weighting, records=records, width=1.0)
     assert f"± {three_digits(expected.expected_error)}" in part(answer.text, "answer")
     assert "parties" not in answer.text.split('data-part="sliders"')[0].replace("data-part", "")  # fields stay
+    for baseline in ("equal weights", "weights with two levels", "strict parties left out"):
+        assert (baseline in answer.text) is (weighting == "balanced")
 
 
 def test_the_threshold_0_warns(client: TestClient, sent: dict[str, list[str]]) -> None:
@@ -83,8 +87,9 @@ def test_a_threshold_that_no_longer_fits_follows(client: TestClient, sent: dict[
         ("party-epsilon", "-1", "epsilon of hospital_north = -1.0 must be greater than 0"),
         ("party-epsilon", "a lot", "epsilon of hospital_north = a lot is not a number"),
         ("party-delta", "2", "delta of hospital_north = 2.0"),
+        ("party-records", "9" * 23, "is too large: write at most 15 digits"),
         ("party-records", "1.5", "records of hospital_north = 1.5 must be a whole number"),
-        ("party-name", "", "name of a party = (blank) is missing"),
+        ("party-name", "", "Name of a party is missing"),
         ("party-name", "insurer", "name of party 4 = insurer is used twice"),
     ],
 )
@@ -107,7 +112,8 @@ def test_names_from_outside_stay_text(client: TestClient, sent: dict[str, list[s
 
 def test_an_error_gives_a_threshold_and_budgets(client: TestClient, sent: dict[str, list[str]]) -> None:
     text = part(client.post("/plan", data=sent | {"wanted": ["9"]}).text, "backwards")
-    assert "up to 2 parties may collude" in text
+    assert "Reached: this plan has an error of" in text
+    assert 'class="quiet"' in text
     factor = float(text.split("use-factor=")[1].split('"')[0])
     assert tpmdp.plan(SPEC.replace(epsilon=SPEC.epsilon * factor)).expected_error <= 9
     used = client.post("/plan", data=sent | {"wanted": ["9"], "action": [f"use-factor={factor}"]}).text
@@ -168,8 +174,6 @@ def test_files_are_those_of_the_command_line(client: TestClient, sent: dict[str,
 @pytest.mark.process
 @pytest.mark.slow
 def test_the_python_lines_give_the_same_error(client: TestClient, sent: dict[str, list[str]]) -> None:
-    from html import unescape
-
     html = part(client.post("/plan", data=sent | {"weighting": ["balanced"], "tolerate": ["1"]}).text, "code")
     code = unescape(html.split("<code>")[1].split("</code>")[0])
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -186,22 +190,59 @@ def test_a_form_that_is_not_ours_is_refused(client: TestClient) -> None:
 
 
 def test_a_pasted_list_replaces_the_parties(client: TestClient, sent: dict[str, list[str]]) -> None:
-    lines = "north, 0.5, 1e-5, 40, receives\n\nsouth\t2\neast;1;;7;no"
+    lines = "north, 0.5, 1e-5, 40, receives\n\nsouth\t2\t1e-6\neast;1;1e-6;7;no"
     html = client.post("/plan", data=sent | {"action": ["paste-parties"], "pasted": ["Party\tEpsilon\n" + lines]}).text
     shown = fields(part(html, "parties"))
     assert shown["party-name"] == ["north", "south", "east"]
     assert shown["party-delta"] == ["1e-5", "1e-6", "1e-6"]
     assert shown["party-receives"] == ["0"]
-    bad = client.post("/plan", data=sent | {"action": ["paste-parties"], "pasted": ["a, 1, 2, 3, 4, 5, 6"]})
-    assert "line 1 = a, 1, 2, 3, 4, 5, 6 must be name" in part(bad.text, "problem")
+    assert "3 parties were read, 1 receiver. 1 line had no number of records: 1000" in part(html, "changed")
+    undone = client.post("/plan", data=sent | shown | {"action": ["undo"]}).text
+    assert fields(part(undone, "parties"))["party-name"] == list(SPEC.names or ())
+    assert part(undone, "changed") == ""
+
+
+@pytest.mark.parametrize(
+    ("lines", "line"),
+    [
+        ("a, 1, 2, 3, 4, 5, 6\nb, 1, 1e-6", "line 1 = a, 1, 2, 3, 4, 5, 6 must be name"),
+        ("A,0.3,1e-6\nB", "line 2 = B must be name, epsilon and delta"),
+        ("A,0.3,1e-6\nB,,1e-6", "line 2 = B, , 1e-6 must be name, epsilon and delta"),
+        ("north hospital 0.3 1e-6\nB 1 1e-6", "epsilon in line 1 = hospital is not a number"),
+        ("A 0,3 1e-6\nB 1 1e-6", "line 1 = A 0, 3 1e-6 must be name"),
+        ("A;0.3;1e-6;2000", "pasted list = 1 party must have at least 2 parties: write a line for each party"),
+        ("A 0.3 1e-6 1,500\nB 1 1e-6", "line 1 = "),
+        ("A;0.3;1e-6;1,500\nB;1;1e-6", "records in line 1 = 1,500 has a comma: write 1500"),
+        ("", "pasted list = 0 parties must have at least 2"),
+    ],
+)
+def test_a_pasted_list_invents_no_budget(client: TestClient, sent: dict[str, list[str]], lines: str, line: str) -> None:
+    bad = client.post("/plan", data=sent | {"action": ["paste-parties"], "pasted": [lines]})
+    assert bad.status_code == 422
+    assert line in unescape(part(bad.text, "problem"))
+    assert 'data-field="pasted"' in part(bad.text, "problem")
+
+
+@pytest.mark.parametrize("between", [" ", "   ", ";", ", ", "\t", " ; "])
+def test_a_pasted_list_may_have_any_separator(client: TestClient, sent: dict[str, list[str]], between: str) -> None:
+    lines = "\n".join(between.join(row) for row in [["A", "0.3", "1e-6", "2000"], ["B", "0.5", "1e-6", "300"]])
+    html = client.post("/plan", data=sent | {"action": ["paste-parties"], "pasted": [lines]}).text
+    shown = fields(part(html, "parties"))
+    assert (shown["party-name"], shown["party-epsilon"], shown["party-records"]) == (
+        ["A", "B"],
+        ["0.3", "0.5"],
+        ["2000", "300"],
+    )
+    assert "party-receives" not in shown  # nobody said who
+    assert "2 parties were read, 0 receivers. Tick who receives the answer." in part(html, "changed")
 
 
 def test_two_thousand_parties_are_planned_and_more_refused(client: TestClient, sent: dict[str, list[str]]) -> None:
-    lines = "\n".join(f"p{number}, {1 + number % 7}" for number in range(2000))
+    lines = "\n".join(f"p{number}, {1 + number % 7}, 1e-6, 10, receives" for number in range(2000))
     answer = client.post("/plan", data=sent | {"action": ["paste-parties"], "pasted": [lines]})
     assert answer.status_code == 200
     assert "1940 more parties are not shown" in answer.text
-    more = client.post("/plan", data=sent | {"action": ["paste-parties"], "pasted": [lines + "\nlast, 1"]})
+    more = client.post("/plan", data=sent | {"action": ["paste-parties"], "pasted": [lines + "\nlast, 1, 1e-6"]})
     assert "must be at most 2,000 on this page" in part(more.text, "problem")
 
 
@@ -217,3 +258,255 @@ def test_a_folder_with_an_invitation_begins_with_it(client: TestClient, folder: 
     assert client.get("/").headers["location"] == "/plan"
     (folder / "north.study.toml").write_text("")
     assert client.get("/").headers["location"] == "/join"
+
+
+# What follows from others is said -------------------------------------------------------------------------------------
+
+
+def after(client: TestClient, sent: dict[str, list[str]], action: str) -> dict[str, list[str]]:
+    """The form after a button that changes parties."""
+    html = client.post("/plan", data=sent | {"action": [action]}).text
+    others = {name: values for name, values in sent.items() if not name.startswith(("party-", "threshold", "tolerate"))}
+    return others | fields(part(html, "parties") + part(html, "sliders"))
+
+
+def test_a_lowered_threshold_is_said_until_the_slider_is_moved(client: TestClient, sent: dict[str, list[str]]) -> None:
+    sent |= {"threshold": ["4"]}
+    for place in (4, 3):
+        sent = after(client, sent, f"remove-party-{place}")
+    assert sent["threshold"] == ["2"]
+    note = part(client.post("/plan", data=sent).text, "sliders")
+    assert "Threshold lowered from 4 to 2: it must be below the number of parties." in note
+    assert "There is room again" not in note
+    for _ in range(2):
+        sent = after(client, sent, "add-party")
+    html = part(client.post("/plan", data=sent).text, "sliders")
+    assert 'data-action="use-threshold=4"' in html
+    moved = part(client.post("/plan", data=sent | {"threshold": ["1"]}).text, "sliders")
+    assert "lowered" not in moved
+    back = after(client, sent, "use-threshold=4")
+    assert (back["threshold"], "threshold-lowered" in back) == (["4"], False)
+
+
+@pytest.mark.parametrize(
+    ("threshold", "tolerate", "line"),
+    [
+        ("2", "0", "At most 2 here: threshold and losses together must be below 5."),
+        ("3", "3", "Lowered from 3 to 1. </strong>At most 1 here"),
+        ("0", "0", "None at threshold 0: there is no noise that could be missing."),
+        ("4", "2", "Lowered from 2 to 0. </strong>None here: with this threshold, everybody else is needed."),
+    ],
+)
+def test_how_many_losses_are_possible_is_said(
+    client: TestClient, sent: dict[str, list[str]], threshold: str, tolerate: str, line: str
+) -> None:
+    html = client.post("/plan", data=sent | {"threshold": [threshold], "tolerate": [tolerate]}).text
+    assert line in part(html, "sliders")
+
+
+def test_a_broken_note_is_ignored(client: TestClient, sent: dict[str, list[str]]) -> None:
+    for text in ("x", "9:x", "9", "<b>:2", "9" * 9 + ":2", "1:2", ":"):
+        html = client.post("/plan", data=sent | {"threshold-lowered": [text]}).text
+        assert "lowered" not in part(html, "sliders")
+
+
+def test_parties_with_equal_needs_share_what_is_due_to_them(client: TestClient, sent: dict[str, list[str]]) -> None:
+    html = part(client.post("/plan", data=sent).text, "promises")
+    assert "jointly with <bdi>insurer</bdi>" in html
+    assert "jointly with <bdi>hospital_south</bdi>" in html
+    group = tpmdp.plan(SPEC).drivers_together()
+    assert group.groups == ((2, 3),)
+    assert html.count(f'>{100 * group.share(2):.0f} %<span class="with">') == 2
+
+
+def test_the_worst_coalition_is_explained(client: TestClient, sent: dict[str, list[str]]) -> None:
+    html = part(client.post("/plan", data=sent | {"pointed": ["2"]}).text, "ring")
+    assert "A coalition needs a receiver" in html
+    assert "<bdi>hospital_north</bdi> brings it" in html
+    assert "Equally bad: <bdi>hospital_north</bdi> and <bdi>university</bdi>." in html
+
+
+def test_those_that_dropped_out_are_not_called_colluders(client: TestClient, sent: dict[str, list[str]]) -> None:
+    sent |= {"threshold": ["2"], "tolerate": ["2"], "pointed": ["4"]}
+    html = part(client.post("/plan", data=sent).text, "ring")
+    assert (
+        "2 collude (<bdi>hospital_north</bdi> and <bdi>hospital_south</bdi>), and the noise of 2 that dropped" in html
+    )
+    assert "(<bdi>statistics_office</bdi> and <bdi>insurer</bdi>) is missing" in html
+    assert "Hollow: has dropped out." in html
+    assert html.count("<line ") == 2
+
+
+def test_epsilon_and_several_records_are_explained(client: TestClient, sent: dict[str, list[str]]) -> None:
+    words = part(client.post("/plan", data=sent | {"pointed": ["1"]}).text, "words")
+    assert "at most e^0.5 = 1.65" in words
+    assert "A person with several records at one party has less protection" in words
+
+
+def test_without_noise_nothing_looks_protected(client: TestClient, sent: dict[str, list[str]]) -> None:
+    html = client.post("/plan", data=sent | {"threshold": ["0"]}).text
+    assert "Nothing protects <strong><bdi>statistics_office</bdi></strong>: the threshold is 0" in part(html, "ring")
+    assert "nobody can attack" not in html
+    assert "no noise, no protection" in part(html, "baselines")
+    assert "At threshold 0 there is no noise, and no protection." in part(html, "curve")
+    assert part(html, "curve").count("<circle") == 4  # thresholds 1 to 4
+    assert "no noise" in part(html, "glance")
+    none = {name: values for name, values in sent.items() if name != "party-receives"}
+    assert "There is no noise at any threshold." in part(client.post("/plan", data=none).text, "curve")
+
+
+def test_two_parties_are_enough(client: TestClient, sent: dict[str, list[str]]) -> None:
+    for name in ("name", "epsilon", "delta", "records"):
+        sent[f"party-{name}"] = sent[f"party-{name}"][:2]
+    sent["party-row"] = ["0", "1"]
+    for threshold in ("0", "1", "7"):
+        answer = client.post("/plan", data=sent | {"threshold": [threshold], "wanted": ["3"], "pointed": ["9"]})
+        assert answer.status_code == 200
+
+
+def test_a_reached_error_offers_stronger_promises_quietly(client: TestClient, sent: dict[str, list[str]]) -> None:
+    plan = tpmdp.plan(SPEC)
+    html = part(client.post("/plan", data=sent | {"wanted": ["20"]}).text, "backwards")
+    assert f"Reached: this plan has an error of {three_digits(plan.expected_error)}." in html
+    assert "You could even tighten all budgets" in html
+    assert html.count("<button") == html.count('class="quiet"') == 2
+    assert "of the noise is there because of <strong><bdi>hospital_north</bdi></strong>." in html
+    factor = html.split("use-factor=")[1].split('"')[0]
+    used = client.post("/plan", data=sent | {"wanted": ["20"], "action": [f"use-factor={factor}"]}).text
+    assert "All epsilons were changed: they are now" in part(used, "backwards")
+    assert "use-factor" not in part(used, "backwards")  # nothing that anybody would notice is left
+    assert "Not reached" not in part(used, "backwards")
+
+
+def test_a_party_that_was_removed_comes_back(client: TestClient, sent: dict[str, list[str]]) -> None:
+    html = client.post("/plan", data=sent | {"action": ["remove-party-1"]}).text
+    assert "hospital_north was removed." in part(html, "changed")
+    shown = fields(part(html, "parties"))
+    undone = client.post("/plan", data=sent | shown | {"action": ["undo"]}).text
+    assert fields(part(undone, "parties"))["party-name"] == list(SPEC.names or ())
+    assert "was removed" not in part(undone, "changed")
+
+
+def test_names_that_a_study_refuses_are_said_at_once_and_mended(client: TestClient, sent: dict[str, list[str]]) -> None:
+    sent["party-name"][1:3] = ["St Anna", "Spital Süd"]
+    html = client.post("/plan", data=sent).text
+    assert "Write St_Anna for St Anna; Spital_Sud for Spital Süd." in part(html, "changed")
+    assert part(html, "problem") == ""  # a plan may have them
+    refused = client.post("/plan/study.toml", data=sent)
+    assert refused.status_code == 422
+    assert (
+        "St Anna must be letters, digits, _ . - without blanks: write St_Anna, and Spital_Sud for Spital"
+        in refused.text
+    )
+    assert 'data-field="name-1"' in refused.text
+    mended = client.post("/plan", data=sent | {"action": ["use-names"]}).text
+    assert fields(part(mended, "parties"))["party-name"][1:3] == ["St_Anna", "Spital_Sud"]
+    assert "Names were changed" in part(mended, "changed")
+
+
+def test_the_smallest_request_raises_only_those_below_a_floor(client: TestClient, sent: dict[str, list[str]]) -> None:
+    wanted = 0.8 * tpmdp.plan(SPEC).expected_error
+    html = part(client.post("/plan", data=sent | {"wanted": [f"{wanted:.3f}"]}).text, "backwards")
+    floor = budget_floor(SPEC, float(f"{wanted:.3f}"))
+    assert floor is not None
+    assert f"Raise every epsilon below {number(floor)} to {number(floor)}: the error is reached. This asks" in html
+    assert "keep their epsilon." in html
+    assert html.index("Raise every epsilon") < html.index("reach it and ask everybody")
+    action = "use-epsilon=" + html.split("use-epsilon=")[1].split('"')[0]
+    used = client.post("/plan", data=sent | {"wanted": [f"{wanted:.3f}"], "action": [action]}).text
+    before = [float(each) for each in sent["party-epsilon"]]
+    after = [float(each) for each in fields(part(used, "parties"))["party-epsilon"]]
+    assert after == pytest.approx([max(each, floor) for each in before])
+    assert "Reached: this plan has an error of" in part(used, "backwards")
+
+
+def test_a_group_that_matters_most_can_change_together(client: TestClient, sent: dict[str, list[str]]) -> None:
+    sent["party-epsilon"] = ["2", "0.5", "0.5", "0.5", "2"]
+    wanted = tpmdp.plan(SPEC.replace(epsilon=[2, 0.7, 0.7, 0.7, 2])).expected_error
+    html = part(client.post("/plan", data=sent | {"wanted": [f"{wanted:.3f}"]}).text, "backwards")
+    assert "<bdi>hospital_north</bdi>, <bdi>hospital_south</bdi> and <bdi>insurer</bdi></strong> together." in html
+    action = "use-epsilon=" + html.split("use-epsilon=")[-1].split('"')[0]
+    used = client.post("/plan", data=sent | {"wanted": [f"{wanted:.3f}"], "action": [action]}).text
+    shown = [float(each) for each in fields(part(used, "parties"))["party-epsilon"]]
+    assert shown[0] == shown[4] == 2
+    assert shown[1] == shown[2] == shown[3] == pytest.approx(0.7, rel=0.01)
+    assert "Epsilon of hospital_south was changed from 0.5 to" in part(used, "backwards")
+
+
+def test_the_offer_to_undo_goes_with_the_next_edit_and_steps_are_undone_in_turn(
+    client: TestClient, sent: dict[str, list[str]]
+) -> None:
+    for threshold in ("3", "4"):
+        html = client.post("/plan", data=sent | {"action": [f"use-threshold={threshold}"]}).text
+        assert f"The threshold was changed from {int(threshold) - 1} to {threshold}." in part(html, "backwards")
+        sent |= {"threshold": [threshold]}
+    sent["party-epsilon"][0] = "3"
+    later = part(client.post("/plan", data=sent | {"wanted": ["8"]}).text, "backwards")
+    assert "Undo" not in later  # it would lose what was typed since
+    for threshold in ("3", "2"):
+        undone = client.post("/plan", data=sent | {"action": ["undo"]}).text
+        assert fields(part(undone, "sliders"))["threshold"] == [threshold]
+        sent |= fields(part(undone, "sliders") + part(undone, "parties"))
+    assert sent["party-epsilon"][0] == "2"
+    assert "Undo" not in part(client.post("/plan", data=sent | {"action": ["undo"]}).text, "backwards")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "place", "line"),
+    [
+        ("sensitivity", "-1", "sensitivity", "largest change by one record = -1.0 must be finite and not negative"),
+        ("sensitivity", "1e99", "sensitivity", "largest change by one record = 1e+99 must be"),
+        ("sensitivity", "1,500", "sensitivity", "largest change by one record = 1,500 has a comma: write 1500"),
+        ("threshold", "x", "threshold", "threshold = x must be a whole number"),
+    ],
+)
+def test_messages_use_the_words_of_the_page(
+    client: TestClient, sent: dict[str, list[str]], field: str, value: str, place: str, line: str
+) -> None:
+    for weighting in ("equal", "balanced"):
+        html = client.post("/plan", data=sent | {field: [value], "weighting": [weighting]}).text
+        assert line in part(html, "problem")
+        assert f'data-field="{place}"' in part(html, "problem")
+
+
+@pytest.mark.parametrize(
+    ("column", "row", "value", "place"),
+    [
+        ("epsilon", 2, "-1", "epsilon-2"),
+        ("epsilon", 2, "nonsense", "epsilon-2"),
+        ("delta", 4, "7", "delta-4"),
+        ("records", 0, "1,500", "records-0"),
+        ("name", 3, "", "name-3"),
+        ("name", 3, "hospital_north", "name-3"),
+        ("name", 1, "all", "name-1"),
+    ],
+)
+def test_a_problem_names_its_field(
+    client: TestClient, sent: dict[str, list[str]], column: str, row: int, value: str, place: str
+) -> None:
+    sent[f"party-{column}"][row] = value
+    assert f'data-field="{place}"' in part(client.post("/plan", data=sent).text, "problem")
+
+
+def test_of_two_parties_with_one_name_the_wrong_one_is_marked(client: TestClient, sent: dict[str, list[str]]) -> None:
+    sent["party-name"][0] = sent["party-name"][4] = ""
+    sent["party-epsilon"][4] = "x"
+    html = part(client.post("/plan", data=sent).text, "problem")
+    assert 'data-field="name-0"' in html or 'data-field="epsilon-4"' in html
+
+
+def test_the_wanted_error_is_called_as_its_label(client: TestClient, sent: dict[str, list[str]]) -> None:
+    html = part(client.post("/plan", data=sent | {"wanted": ["-3"]}).text, "backwards")
+    assert "error that you can accept = -3 must be more than 0" in html
+
+
+def test_a_new_party_gets_the_focus(client: TestClient, sent: dict[str, list[str]]) -> None:
+    answer = client.post("/plan", data=sent | {"action": ["add-party"]})
+    assert answer.headers["x-focus"] == "name-5"
+    assert "x-focus" not in client.post("/plan", data=sent).headers
+
+
+def test_the_downloaded_study_waits_as_long_as_one_of_study(client: TestClient, sent: dict[str, list[str]]) -> None:
+    study = tpmdp.Study.parse(tomllib.loads(client.post("/plan/study.toml", data=sent).text))
+    composed = fields(client.get("/study").text)
+    assert (study.deadline, composed["deadline"]) == (86400.0, ["1d"])

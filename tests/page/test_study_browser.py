@@ -32,7 +32,9 @@ def test_a_study_is_composed_saved_and_opened(page_process: RunningPage, open_pa
     window.fill("#query-1-bounds", "days 0 30\nage 0 120")
     window.get_by_text("bounds: days from 0 to 30, age from 0 to 120").wait_for()
     window.fill("#query-1-bounds", "days 0 30\nage 0")
-    window.get_by_text("bounds of stay by age = age 0 must be a column and two numbers").wait_for()
+    message = "bounds of stay by age = age 0 must be a column and two numbers"
+    window.locator("#field-problem", has_text=message).wait_for()
+    assert window.inner_text(".outdated") == "Not up to date: mend bounds of stay by age."
     assert window.input_value("#query-1-bounds") == "days 0 30\nage 0"
     window.fill("#query-1-bounds", "days 0 30\nage 0 100")
     window.get_by_text("age from 0 to 100").wait_for()
@@ -94,3 +96,42 @@ def test_hostile_names_stay_text_on_a_phone(page_process: RunningPage, open_page
     assert window.locator("main img").count() == 0
     assert window.title() == "Study · tpmdp"
     assert window.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def test_a_download_with_a_mistake_stays_and_a_file_comes_back(
+    page_process: RunningPage, open_page: Callable[..., Page], tmp_path: Path
+) -> None:
+    window = open_page(page_process, "/study")
+    window.fill("#study-name", "flu")
+    window.fill("#query-1-high", "-3")
+    window.get_by_role("button", name="Download study.toml").click()
+    window.locator("#field-problem", has_text="high must be more than low").wait_for()
+    assert window.evaluate("document.activeElement.id") == "query-1-high"
+    assert window.url.endswith("/study")
+    window.fill("#query-1-high", "40")
+    with window.expect_download() as download:
+        window.get_by_role("button", name="Download study.toml").click()
+    window.locator("#study-saved", has_text="Saved as study.toml").wait_for()
+    path = tmp_path / "mine.toml"
+    download.value.save_as(path)
+    window.fill("#study-name", "other")
+    window.set_input_files("#study-file", path)
+    window.get_by_text("Opened mine.toml. Nothing was written.").wait_for()
+    assert window.input_value("#study-name") == "flu"
+    assert window.input_value("#query-1-high") == "40"
+    path.write_text("a = 1\n")
+    window.set_input_files("#study-file", path)
+    window.locator("#problem .problem", has_text="mine.toml").wait_for()
+    assert window.input_value("#study-name") == "flu"
+
+
+def test_what_was_saved_is_said_in_sight(page_process: RunningPage, open_page: Callable[..., Page]) -> None:
+    window = open_page(page_process, "/study", viewport={"width": 1280, "height": 500})
+    for button, place in (("Save in the folder", "#saved .good"), ("Write invitations into", "#invited .good")):
+        window.get_by_role("button", name=button).click()
+        line = window.locator(place)
+        line.wait_for()
+        box = line.bounding_box()
+        assert box is not None
+        assert 0 <= box["y"] <= 500 - box["height"] + 1
+        assert str(page_process.folder) in line.inner_text()

@@ -65,7 +65,7 @@ def test_a_report_is_compared_with_the_ledger_of_its_party(
         record = SessionRecord.of(finished.study, [ledger], with_answer=True)
     (tmp_path / "report.html").write_text(report_page(record))
     window = open_page(page_process, "/verify")
-    assert "VALID: report.html" in verdict_of(window, tmp_path / "report.html")
+    assert "points open. report.html" in verdict_of(window, tmp_path / "report.html")
     window.fill("#approved", record.terms.keyless_hash.hex())
     window.check("[name=with-ledger][value='north.ledger']")
     window.click("text=Compare >> nth=-1")

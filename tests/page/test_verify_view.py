@@ -16,6 +16,7 @@ from tests.study.sessions import Finished, finish, study
 from tpmdp.planning.plan_file import plan_document, write_plan
 from tpmdp.report.answer_file import write_answer_file
 from tpmdp.report.html_report import page
+from tpmdp.study.fingerprint import phrase_of
 from tpmdp.study.record import SessionRecord
 
 SPEC = tpmdp.Spec(
@@ -68,7 +69,7 @@ def test_the_view_says_what_can_be_given(client: TestClient, folder: Path) -> No
 def test_a_plan_is_proved_step_by_step(client: TestClient) -> None:
     problem, verdict = sent(client, json.dumps(plan_json()), "plan.json")
     assert problem == ""
-    assert "<strong>VALID</strong>: <bdi>plan.json</bdi>" in verdict
+    assert "<strong>VALID plan as far as it can be checked here: 1 point open</strong>. <bdi>plan.json</bdi>" in verdict
     assert "Private against every coalition of up to 2 parties" in verdict
     assert "no plan for these needs has less" in verdict
     assert verdict.count('class="proved"') == 5
@@ -122,11 +123,24 @@ def test_a_plan_with_more_noise_is_private_but_not_the_best(client: TestClient) 
     assert "The budgets hold, but the plan adds more noise" in verdict
 
 
+def test_a_plan_is_not_optimal_because_its_author_says_so(client: TestClient) -> None:
+    document = plan_json()
+    document["variance"] = [value * 1.9 for value in document["variance"]]  # type: ignore[attr-defined]
+    document["gap"] = 0.95
+    problem, verdict = sent(client, json.dumps(document), "plan.json")
+    assert problem == ""
+    assert "<strong>VALID plan as far as it can be checked here: 2 points open</strong>" in verdict
+    assert "Not shown to be optimal: the total is 1.9 times the proven lower bound" in verdict
+    assert "The budgets hold. Ask its author for the plan again." in verdict
+    assert "Optimal:" not in verdict
+    assert verdict.count('class="proved"') == 4
+
+
 def test_a_report_is_proved_and_says_what_is_open(client: TestClient, finished: Finished) -> None:
     record = record_of(finished, "north", with_answer=True)
     problem, verdict = sent(client, page(record), "report.html")
     assert problem == ""
-    assert "<strong>VALID</strong>: <bdi>report.html</bdi>, the report of <bdi>test / session 1</bdi>" in verdict
+    assert "points open</strong>. <bdi>report.html</bdi>, the report of <bdi>test / session 1</bdi>" in verdict
     assert "the page says what the record says" in verdict
     for statement in record.check():
         assert statement in verdict
@@ -134,6 +148,28 @@ def test_a_report_is_proved_and_says_what_is_open(client: TestClient, finished: 
     assert "--ledger" not in verdict
     assert record.terms.plan_hash.hex() in verdict
     assert record.terms.keyless_hash.hex() in verdict
+
+
+def test_a_plan_is_not_taken_for_a_session(client: TestClient, finished: Finished) -> None:
+    planned, draft = record_of(finished), SessionRecord.of(study())
+    for record in (planned, draft):
+        _, verdict = sent(client, page(record), "report.html")
+        assert "<strong>VALID plan as far as it can be checked here:" in verdict
+        assert "no session and no charge is shown by this file" in verdict
+        assert verdict.count('<li class="open">') == len(record.open_points())
+        assert f": {len(record.open_points())} points open</strong>" in verdict
+    assert "ten words" not in verdict  # nobody can sign a draft
+
+
+def test_what_nobody_can_see_is_always_open_and_the_ten_words_are_shown(client: TestClient, finished: Finished) -> None:
+    record = record_of(finished, "north", "south", "lab", with_answer=True)
+    _, verdict = sent(client, page(record), "report.html")
+    assert "whether every party adds its noise" in verdict
+    assert "whether the data of the other parties are true" in verdict
+    assert "the entries of north in this file fit together: charged epsilon" in verdict
+    assert "compare the ten words below by telephone" in verdict
+    assert " ".join(phrase_of(record.terms.plan_hash)) in verdict
+    assert "Nobody need be trusted" not in client.get("/verify").text
 
 
 def test_a_record_is_compared_with_ledgers_and_the_approved_hash(
@@ -152,7 +188,9 @@ def test_a_record_is_compared_with_ledgers_and_the_approved_hash(
     assert "This is another study than the one that was approved" in part(other.text, "verdict")
     assert 'name="approved"' in part(other.text, "verdict")  # to try again
     wrong = client.post("/verify", data=form | {"approved": ["abc"]})
-    assert "approved = abc must be 64 digits of hexadecimal" in part(wrong.text, "problem")
+    assert "the hash of the draft = abc must be 64 characters (0-9, a-f): copy it whole" in part(wrong.text, "problem")
+    assert "VALID" not in part(wrong.text, "verdict")
+    assert 'name="approved"' in part(wrong.text, "verdict")  # to try again
     lab = client.post("/verify", data=form | {"approved": [""], "with-ledger": ["lab.ledger"]})
     assert "is of lab, who is not in the record" in part(lab.text, "problem")
     outside = client.post("/verify", data=form | {"with-ledger": ["../folder/north.ledger"]})
@@ -182,6 +220,22 @@ def test_an_answer_changed_in_the_record_of_a_page_is_not_valid(client: TestClie
     assert before in text
     _, verdict = sent(client, text.replace(before, "&quot;value&quot;:12345.0"), "report.html")
     assert "NOT VALID" in verdict
+
+
+def test_a_number_changed_in_the_record_of_a_page_is_not_valid(client: TestClient, finished: Finished) -> None:
+    record = record_of(finished, "north")
+    html = page(record)
+    digits = record.terms.plan_hash.hex()
+    for changed in (
+        html.replace(digits, "0" * len(digits)),
+        html.replace("&quot;session&quot;:&quot;", "&quot;session&quot;:&quot;x"),
+    ):
+        assert changed != html
+        problem, verdict = sent(client, changed, "report.html")
+        assert problem == ""
+        assert "NOT VALID" in verdict
+        assert "Believe nothing in it; ask for the report again." in verdict
+        assert "Nothing was checked" not in verdict
 
 
 def test_a_charge_changed_in_a_record_is_not_valid(client: TestClient, finished: Finished) -> None:
@@ -249,10 +303,17 @@ def test_a_ledger_in_the_folder_is_checked_where_it_is(client: TestClient, finis
         head = ledger.verify()
     form = {"action": "ledger", "ledger": "north.ledger", "head": ""}
     verdict = unescape(part(client.post("/verify", data=form).text, "verdict"))
-    assert "<strong>VALID</strong>: <bdi>north.ledger</bdi>, the ledger of <bdi>north</bdi>" in verdict
+    assert "3 points open</strong>. <bdi>north.ledger</bdi>, the ledger of <bdi>north</bdi>" in verdict
     assert head in verdict
     assert "only a hash noted earlier shows that" in verdict
     noted = unescape(part(client.post("/verify", data=form | {"head": head}).text, "verdict"))
+    assert "2 points open" in noted
+    assert "whether entries after the newest one here were cut off" in noted
+    assert "whether the party has other ledgers" in noted
+    assert "Nothing is left open" not in noted
+    wrong = client.post("/verify", data=form | {"head": "abc"})
+    assert "the hash noted earlier = abc must be 64 characters (0-9, a-f)" in part(wrong.text, "problem")
+    assert "Nothing was checked" in part(wrong.text, "verdict")  # the verdict before it does not stay
     assert "The hash that you noted earlier is among them" in noted
     lost = unescape(part(client.post("/verify", data=form | {"head": "0" * 64}).text, "verdict"))
     assert "NOT VALID" in lost

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from tpmdp.engines.relay.look import parse_metrics, stored_sessions
 from tpmdp.errors import FileError
 from tpmdp.study.invitation import invitation
 from tpmdp.study.model import Study
+from tpmdp.study.status import PartyStatus, StudyStatus
 
 NOBODY = 1  # a port at which nothing listens
 STUDY = {"action": "study", "study-file": "study.toml", "key-file": "lab.key"}
@@ -50,7 +52,7 @@ def test_files_in_the_folder_can_be_chosen(client: TestClient, consortium: Conso
     ("change", "line"),
     [
         ({"relay": "relay"}, "is not an address"),
-        ({"relay": "http://relay.example.org"}, "use https, or tick that it has no TLS"),
+        ({"relay": "http://relay.example.org"}, "use https, or tick the box below the address"),
         ({"study-file": "../study.toml"}, "is not the name of a file in the folder"),
         ({"study-file": "none.toml"}, "does not exist"),
         ({"key-file": "/etc/passwd"}, "is not the name of a file in the folder"),
@@ -89,6 +91,30 @@ def test_a_relay_that_is_away_is_said_and_asked_again(client: TestClient, consor
     ended = client.post("/watch", data={"action": f"stop-study={own}"})
     assert "Nothing is watched here" in part(ended.text, "study-watch")
     assert "is not watched any more" in client.get(f"/watch/look/{own}").text
+
+
+def test_a_finished_session_is_not_looked_at_again(
+    client: TestClient, consortium: Consortium, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parties = tuple(
+        PartyStatus(name, agreed=True, key=True, submitted=True, answered=is_over, other_plan=False)
+        for name, is_over in (("north", False), ("south", True), ("lab", False))
+    )
+    status = StudyStatus("faults / session 1", known=True, attempt=1, lead="north", parties=parties)
+    open_ones = tuple(replace(each, answered=False) for each in parties)
+    under_way = replace(status, parties=open_ones)
+    answers = iter([under_way, under_way, status])
+    monkeypatch.setattr("tpmdp.page.watch_view.StudyWatch.ask", lambda _: next(answers))
+    panel = part(client.post("/watch", data={**STUDY, "relay": consortium.url}).text, "study-watch")
+    own = own_id(panel)
+    assert "All have submitted; waiting for north, which adds up." in panel
+    assert 'class="waiting"' in panel
+    assert 'class="good"' not in panel
+    assert f'data-part="{own}-again"' not in client.get(f"/watch/look/{own}").text
+    last = client.get(f"/watch/look/{own}").text
+    assert "It is finished, so it is not looked at again." in part(last, f"{own}-again")
+    assert "data-poll" not in last
+    assert f'id="{own}-again"' in panel
 
 
 def test_no_more_than_twenty_are_watched(client: TestClient) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import tpmdp
 from tpmdp.errors import InputError
-from tpmdp.planning.inverse import budget_factor, largest_threshold
+from tpmdp.planning.inverse import budget_factor, budget_floor, largest_threshold
 
 EPSILONS = [[0.5, 1.0, 2.0, 2.0], [1.0] * 6, [0.1, 3.0], [0.3, 0.8, 0.8, 1.0, 2.0, 3.0, 2.0]]
 RECEIVERS: list[Any] = ["all", [0], [0, 1]]
@@ -52,10 +52,27 @@ def test_the_factor_reaches_the_error_and_a_smaller_one_does_not(
     assert error_of(spec.replace(epsilon=spec.epsilon * factor * 0.989), weighting=weighting) > wanted
 
 
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("weighting", ["equal", "balanced"])
+def test_a_floor_reaches_the_error_with_the_least_epsilon_for_all_below_it(
+    epsilon: list[float], weighting: str
+) -> None:
+    spec = tpmdp.Spec(epsilon=epsilon, delta=1e-6, threshold=1)
+    now = error_of(spec, weighting=weighting)
+    assert budget_floor(spec, now * 1.001, weighting=weighting) is None
+    for share in (0.9, 0.3):
+        floor = budget_floor(spec, now * share, weighting=weighting)
+        assert floor is not None
+        raised = error_of(spec.replace(epsilon=np.maximum(epsilon, floor)), weighting=weighting)
+        before = error_of(spec.replace(epsilon=np.maximum(epsilon, floor * 0.989)), weighting=weighting)
+        assert raised <= now * share < before
+        assert (np.asarray(epsilon) < floor).any()
+
+
 @pytest.mark.parametrize("wanted", [0.0, -1.0, math.inf, math.nan])
 def test_an_error_that_nobody_can_want_is_refused(wanted: float) -> None:
     spec = tpmdp.Spec(epsilon=[1.0, 1.0], delta=1e-6, threshold=1)
-    for inverse in (largest_threshold, budget_factor):
+    for inverse in (largest_threshold, budget_factor, budget_floor):
         with pytest.raises(InputError, match="wanted error"):
             inverse(spec, wanted)
 

@@ -58,6 +58,7 @@ def test_personal_thresholds_are_private_optimal_and_certified(data: st.DataObje
     for honest, need in zip(least_honest(plan.variance, spec.threshold, spec.receivers), plan.need, strict=True):
         assert honest is None or honest >= need
     verdict = plan.certificate().check(spec)
+    assert verdict.is_optimal
     assert verdict.gap <= 1e-8
     full = solve_enumerated(plan.need, spec.threshold, spec.receivers)
     assert plan.total_variance == pytest.approx(full.total, rel=1e-7)
@@ -71,6 +72,14 @@ def personal_spec(count: int = 30) -> Spec:
         threshold=rng.integers(1, count, count),
         receivers=rng.random(count) < 0.5,
     )
+
+
+@pytest.mark.parametrize(("surplus", "is_optimal"), [(1e-9, True), (1e-7, False), (0.9, False)])
+def test_a_personal_plan_is_optimal_up_to_the_tolerance_of_the_solver(surplus: float, is_optimal: bool) -> None:
+    spec = personal_spec(12)
+    certificate = tpmdp.plan(spec).certificate()
+    more = dataclasses.replace(certificate, variance=np.array(certificate.variance) * (1 + surplus), gap=0.95)
+    assert more.check(spec).is_optimal is is_optimal
 
 
 def test_a_tampered_personal_certificate_is_refused() -> None:

@@ -270,6 +270,42 @@ def test_surplus_noise_is_refused_as_not_optimal(study: tuple[Spec, Certificate]
     assert dataclasses.replace(more, gap=1e-8).check(spec).gap == pytest.approx(1e-9, rel=1e-3)
 
 
+@pytest.mark.parametrize("stated", [1e-12, 2e-12, 0.95])
+def test_a_plan_of_the_planner_is_optimal_whatever_gap_is_stated(
+    study: tuple[Spec, Certificate], stated: float
+) -> None:
+    spec, certificate = study
+    verdict = dataclasses.replace(certificate, gap=stated).check(spec)
+    assert verdict.is_optimal
+    assert verdict.factor == pytest.approx(1.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("surplus", [2e-12, 1e-9, 0.9])
+def test_a_stated_gap_makes_no_plan_optimal(study: tuple[Spec, Certificate], surplus: float) -> None:
+    spec, certificate = study
+    more = dataclasses.replace(certificate, variance=np.array(certificate.variance) * (1 + surplus), gap=0.95)
+    verdict = more.check(spec)
+    assert not verdict.is_optimal
+    assert verdict.factor - 1 == pytest.approx(surplus, rel=1e-2)
+
+
+def test_a_poor_bound_makes_no_plan_optimal(study: tuple[Spec, Certificate]) -> None:
+    """The variances are the least ones, but the file proves only half of them."""
+    spec, certificate = study
+    halved = tuple(dataclasses.replace(bundle, weight=bundle.weight / 2) for bundle in certificate.bundles)
+    with pytest.raises(CertificateError, match="optimality violated"):
+        dataclasses.replace(certificate, bundles=halved, gap=0.99).check(spec)
+    weaker = tuple(dataclasses.replace(bundle, weight=bundle.weight * Fraction(3, 4)) for bundle in certificate.bundles)
+    verdict = dataclasses.replace(certificate, bundles=weaker, gap=0.99).check(spec)
+    assert not verdict.is_optimal
+    assert verdict.factor == pytest.approx(4 / 3, rel=1e-9)
+
+
+def test_a_plan_without_noise_is_optimal() -> None:
+    spec = Spec(epsilon=[float("inf"), float("inf")], delta=1e-6, threshold=1)
+    assert tpmdp.plan(spec).certificate().check(spec).is_optimal
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -12,9 +12,11 @@ import numpy as np
 
 from tpmdp._util.arrays import FloatArray
 from tpmdp.data.table import Table, Text
-from tpmdp.queries.base import Query, Unit
+from tpmdp.queries.answer import Answer
+from tpmdp.queries.base import Query, Unit, length
 from tpmdp.queries.catalogue import make_query
 from tpmdp.queries.computation import MaskedSum
+from tpmdp.queries.rounds import Point, RoundsQuery
 from tpmdp.study.contribution import checked_table
 from tpmdp.study.model import Study
 
@@ -54,6 +56,27 @@ def statistic(study: Study, name: str, table: Table) -> FloatArray:
     assert isinstance(computation, MaskedSum)
     weight = float(study.weights.each[study.index(name)])
     return computation.statistic(checked_table(study, name, table), weight)
+
+
+def run_rounds(query: RoundsQuery, table: Table, noises: Sequence[float] | None = None, seed: int = 0) -> list[Answer]:
+    """The answers after all rounds, with noise of these standard errors."""
+    random, records = np.random.default_rng(seed), length(table)
+    point: Point = ()
+    errors = noises or [0.0] * query.rounds
+    for number, error in enumerate(errors, start=1):
+        asked = query.asked(number, point)
+        total = asked.statistic(table) + random.normal(0.0, error, asked.dimension)
+        if number == query.rounds:
+            return asked.answers(total, records, error)
+        point = query.next_point(number, point, total=total, records=records, standard_error=error)
+    return query.stopped(len(errors), point)
+
+
+def rounds_query(entry: Mapping[str, Any]) -> RoundsQuery:
+    """A query by rounds, of an entry whose name may be missing."""
+    query = sum_query(entry)
+    assert isinstance(query, RoundsQuery)
+    return query
 
 
 def table_of(rows: Sequence[Record]) -> Table:
@@ -108,6 +131,11 @@ PLAIN: Final = (
     Case("variance", {"kind": "variance", "column": "x", "low": -2, "high": 8}, {"x": _X}),
     Case("variance of small", {"kind": "variance", "column": "x", "low": 0, "high": 1e-3}, {"x": _ends(0.0, 1e-3)}),
     Case("histogram", {"kind": "histogram", "column": "x", "edges": [-np.inf, 0, 1, 5]}, {"x": _ends(0, 1, 5.0, 4.0)}),
+    Case(
+        "histogram with ranges",
+        {"kind": "histogram", "column": "x", "edges": [0, 1, 3, 5], "ranges": [[0, 1], [1, 5], [0, 5]]},
+        {"x": _ends(0, 1, 5.0, 4.0)},
+    ),
     Case("histogram of one bin", {"kind": "histogram", "column": "x", "edges": [0, 1]}, {"x": _ends(0.0, 1.0)}),
     Case("texts", {"kind": "histogram", "column": "t", "categories": ["a", "b"]}, {"t": ["a", "b", "c", ""]}),
     Case("numbers", {"kind": "histogram", "column": "x", "categories": [2, 0, 7]}, {"x": [-0.0, 0.0, 2.0, 7.0, 7.1]}),
@@ -115,6 +143,26 @@ PLAIN: Final = (
         "quantiles",
         {"kind": "quantiles", "column": "x", "low": -2, "high": 8, "bins": 5, "probabilities": [0.25, 0.5]},
         {"x": [*_X, 0.0, 2.0]},
+    ),
+    Case(
+        "distribution",
+        {"kind": "distribution", "column": "x", "edges": [-2, 0, 1, 8]},
+        {"x": [*_X, 0.0, float(np.nextafter(0.0, 1.0)), 1.0]},
+    ),
+    Case(
+        "kaplan_meier",
+        {"kind": "kaplan_meier", "time": "x", "event": "e", "low": -2, "high": 8, "bins": 5},
+        {"x": [*_X, 0.0, 2.0], "e": [0.0, 1.0, 2.0]},
+    ),
+    Case(
+        "kaplan_meier with edges",
+        {"kind": "kaplan_meier", "time": "x", "event": "e", "edges": [0, 1, 5]},
+        {"x": _ends(0.0, 1.0, 5.0), "e": [0.0, 1.0, -1e308]},
+    ),
+    Case(
+        "log_rank",
+        {"kind": "log_rank", "time": "x", "event": "e", "high": 8, "bins": 5, "group": "k", "categories": [3, 4]},
+        {"x": [*_X, 0.0, 2.0], "e": [0.0, 1.0], "k": [3.0, 4.0, 3.1]},
     ),
     Case("covariance of one", {"kind": "covariance", "bounds": {"x": [-2, 8]}}, {"x": _X}),
     Case("covariance", {"kind": "covariance", "bounds": _BOUNDS}, _CUBE),
@@ -124,6 +172,16 @@ PLAIN: Final = (
         "logistic_regression",
         {"kind": "logistic_regression", "target": "t", "threshold": 1, "bounds": _BOUNDS},
         {**_CUBE, "t": [1.0, float(np.nextafter(1.0, 0.0))]},
+    ),
+    Case(
+        "logistic_regression of one round",
+        {"kind": "logistic_regression", "target": "t", "threshold": 1, "bounds": _BOUNDS, "rounds": 1},
+        {**_CUBE, "t": [1.0, float(np.nextafter(1.0, 0.0))]},
+    ),
+    Case(
+        "poisson_regression of one round",
+        {"kind": "poisson_regression", "target": "t", "high": 8, "bounds": _BOUNDS, "rounds": 1},
+        {**_CUBE, "t": [-1e308, 0.0, 8.0, 9.0]},
     ),
 )  # fmt: skip
 _WHERE: Final = {"where": "w >= 1 and not v in ('no', 'never')"}

@@ -48,6 +48,8 @@ COVARIANCE: Final = {"name": "q", "kind": "covariance", "bounds": {"x": [0, 1], 
 LINEAR: Final = {"name": "q", "kind": "linear_regression", "target": "y", "bounds": {"x": [0, 1], "y": [0, 1]}}
 LOGISTIC: Final = {"name": "q", "kind": "logistic_regression", "target": "y", "bounds": {"x": [0, 1]}}
 MAXIMUM: Final[dict[str, Any]] = {"name": "q", "kind": "maximum", "of": {"kind": "count", "column": "x", "at_least": 1}}
+SURVIVAL: Final = {"name": "q", "kind": "kaplan_meier", "time": "x", "event": "e", "high": 9}
+LOG_RANK: Final = {**SURVIVAL, "kind": "log_rank", "group": "g", "categories": ["a", "b"]}
 VERTICAL: Final = {**LINEAR, "kind": "vertical_regression", "held_by": {"a": ["x"], "b": ["y"]}}
 HUGE: Final = 10**400
 
@@ -125,6 +127,26 @@ WRONG: Final[list[tuple[dict[str, Any], dict[str, Any], str]]] = [
     (QUANTILES, {"probabilities": [0]}, "probabilities"),
     (QUANTILES, {"probabilities": [0.5, 1]}, "probabilities"),
     (QUANTILES, {"probabilities": 0.5}, "probabilities"),
+    (LOG_RANK, {"categories": ["a"]}, "categories of q"),
+    (LOG_RANK, {"categories": ["a", "a"]}, "categories of g"),
+    (LOG_RANK, {"group": "x"}, "column"),
+    (LOG_RANK, {"sizes": [5]}, "sizes of q"),
+    (LOG_RANK, {"sizes": [5, 5], "by": {"h": [1]}}, "sizes of q"),
+    (SURVIVAL, {"high": 0}, "bounds of q"),
+    (SURVIVAL, {"high": math.inf}, "edges or high of q"),
+    (SURVIVAL, {"low": -math.inf}, "bounds of q"),
+    (SURVIVAL, {"edges": [0, 1]}, "edges or high of q"),
+    (SURVIVAL, {"edges": []}, "edges"),
+    (SURVIVAL, {"bins": 0}, "bins of q"),
+    (SURVIVAL, {"bins": 1001}, "bins of q"),
+    (SURVIVAL, {"event": 1}, "event of q"),
+    (SURVIVAL, {"event": "x", "by": {"x": ["a"]}}, "column"),
+    (SURVIVAL, {"horizon": 0}, "horizon of q"),
+    (SURVIVAL, {"horizon": math.nan}, "horizon of q"),
+    (SURVIVAL, {"sizes": [0.5], "where": "x > 1"}, "sizes of q"),
+    (SURVIVAL, {"sizes": [math.inf], "where": "x > 1"}, "sizes of q"),
+    (SURVIVAL, {"sizes": [5, 5], "where": "x > 1"}, "sizes of q"),
+    (SURVIVAL, {"sizes": [5, 5], "by": {"arm": [1, 2, 3]}}, "sizes of q"),
     (COVARIANCE, {"bounds": {}}, "bounds"),
     (COVARIANCE, {"bounds": [0, 1]}, "bounds"),
     (COVARIANCE, {"bounds": {"x": 1}}, "bounds of q, x"),

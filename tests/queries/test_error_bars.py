@@ -9,19 +9,17 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
-from tests.effort import tries
 from tests.queries.cases import sum_query
 from tpmdp.data.table import Table, Text
-from tpmdp.queries.answer import Answer
+from tpmdp.queries.answer import CANNOT_TELL, Answer
 from tpmdp.queries.base import Query
-from tpmdp.queries.error_bars import first_order, ratio_interval
+from tpmdp.queries.error_bars import ratio_interval
 from tpmdp.queries.noisy_quadratic import REGULARISED, TRIMMED
 
 # A coverage of 95 % is measured with a standard error of 0.005 in 2000 runs, and of 0.007 in 1000: the bounds below lie
 # four, or nearly three, standard errors away. Noise is seeded, so that a test that passes once passes always.
 RUNS: Final = 2000
 FEWER: Final = 1000  # where every answer is a simulation of its own
-FEWEST: Final = tries(200, 400)  # where such a simulation is also slow
 RECORDS: Final = 20_000
 AT_LEAST, AT_MOST = 0.93, 0.97
 
@@ -73,6 +71,11 @@ class Simulated:
     def overall(self) -> float:
         """Among all; what comes without an interval claims nothing."""
         return sum(map(self._covers, self.answers)) / len(self.answers)
+
+    @property
+    def drowned(self) -> float:
+        """The share of releases without a value."""
+        return sum(answer.is_drowned for answer in self.answers) / len(self.answers)
 
     @property
     def share_with_interval(self) -> float:
@@ -163,28 +166,26 @@ def test_covariances_and_correlations_are_covered_at_least(kind: str, part: dict
         assert one.coverage >= AT_LEAST, label
         for answer in one.answers:
             if answer.note:
-                assert answer.note == "drowned by the noise"
-                assert answer.is_drowned
-                assert answer.interval[0] == -answer.interval[1]
+                assert answer.is_drowned == (answer.note == CANNOT_TELL)
+                assert answer.note in (CANNOT_TELL, "noise took it beyond what is possible")
+            assert answer.interval[0] < answer.interval[1]
 
 
 LINEAR: Final = {"kind": "linear_regression", "target": "income", "bounds": BOUNDS}
-LOGISTIC: Final = {
-    "kind": "logistic_regression",
-    "target": "owner",
-    "bounds": {"age": BOUNDS["age"], "education": BOUNDS["education"]},
-}
 
 
 SOME: Final = {"where": "age >= 30"}
 
 
 def check_repairs(one: Simulated) -> None:
-    """An answer without an interval says why; one with an interval has nothing to say."""
+    """An answer without an interval says why, and R squared is not told where all of [0, 1] is possible."""
     for answer in one.answers:
+        if answer.part == "R squared":
+            assert answer.is_drowned == (answer.interval == (0.0, 1.0))
+            continue
         assert bool(answer.note) == (answer.interval == (-math.inf, math.inf))
-        assert answer.note in ("", REGULARISED, TRIMMED) or answer.part == "R squared"
-        assert answer.is_drowned == (bool(answer.note) and answer.part == "R squared")
+        assert answer.note in ("", REGULARISED, TRIMMED)
+        assert not answer.is_drowned
 
 
 @pytest.mark.parametrize(
@@ -192,12 +193,8 @@ def check_repairs(one: Simulated) -> None:
     [
         (LINEAR, {}, 10.0),
         (LINEAR, {}, 300.0),
-        (LINEAR, {}, 850.0),
-        (LINEAR, SOME, 500.0),
-        (LOGISTIC, {}, 10.0),
-        (LOGISTIC, {}, 850.0),
-        (LOGISTIC, SOME, 100.0),
-        (LOGISTIC, SOME, 500.0),
+        (LINEAR, {}, 2000.0),
+        (LINEAR, SOME, 1000.0),
     ],
     ids=lambda value: "" if isinstance(value, dict) else f"{value:g}",
 )
@@ -205,46 +202,35 @@ def check_repairs(one: Simulated) -> None:
 @pytest.mark.long
 def test_coefficients_are_covered(entry: dict[str, Any], part: dict[str, Any], error: float) -> None:
     """Of 20,000 people; with more noise some forms have to be repaired, and these come without an interval."""
-    runs = {10.0: FEWEST, 300.0: FEWER}.get(error, RUNS) if entry == LINEAR and not part else RUNS
-    found = simulate({**entry, **part}, error, runs)
+    found = simulate({**entry, **part}, error, FEWER if error <= 300 else RUNS)
     for label, one in found.items():
         check_repairs(one)
-        if label == "R squared" and error > 100:  # with more noise: covered, or without an interval
-            assert part or one.overall >= AT_LEAST
-            continue
-        assert AT_LEAST <= one.coverage <= (AT_MOST if one.share_with_interval == 1 else 0.98), label
         assert one.overall >= AT_LEAST, label
+        if label == "R squared":
+            continue
+        if one.share_with_interval == 1:
+            assert one.coverage <= AT_MOST, label
     repaired = 1 - found["age"].share_with_interval
     assert repaired > 0.1 if error > 400 else repaired == 0
 
 
 @pytest.mark.parametrize("error", [1000.0, 3000.0])
-@pytest.mark.parametrize("entry", [LINEAR, LOGISTIC], ids=["linear", "logistic"])
 @pytest.mark.slow
-def test_what_is_repaired_says_so(entry: dict[str, Any], error: float) -> None:
+def test_what_is_repaired_says_so(error: float) -> None:
     """Nearly all forms are; no interval is claimed for them, so overall nothing wrong is said."""
-    for label, one in simulate({**entry, **OLD}, error).items():
+    for label, one in simulate({**LINEAR, **OLD}, error).items():
         check_repairs(one)
-        assert one.share_with_interval < 0.2
-        if label != "R squared":
-            assert one.overall >= AT_LEAST
-
-
-def test_what_is_claimed_is_coverage_over_all_releases() -> None:
-    """Where one form in seven needs no repair, those are inflated by luck: among them alone coverage is less."""
-    found = simulate(LOGISTIC, 1000.0)
-    for one in found.values():
-        assert one.share_with_interval < 0.3
         assert one.overall >= AT_LEAST
-        assert one.coverage >= 0.85
+        assert label == "R squared" or one.share_with_interval < 0.2
 
 
-@pytest.mark.parametrize("error", [100.0, 500.0])  # 300 and 850: above
+@pytest.mark.parametrize("error", [10.0, 100.0])
 @pytest.mark.slow
 @pytest.mark.long
-def test_r_squared_is_covered_with_more_noise(error: float) -> None:
-    """Or comes without an interval, where the target's own variance is close to the noise."""
-    assert simulate(LINEAR, error, FEWEST if error <= 100 else RUNS)["R squared"].overall >= AT_LEAST
+def test_r_squared_is_covered(error: float) -> None:
+    one = simulate(LINEAR, error)["R squared"]
+    assert AT_LEAST <= one.coverage <= 0.98
+    assert one.drowned < 0.01
 
 
 @pytest.mark.parametrize("bottom", [0.0, 1.0, 3.0, 30.0])
@@ -254,11 +240,3 @@ def test_the_interval_of_a_ratio_covers_however_noisy_the_bottom_is(ratio: float
     tops, bottoms = ratio * bottom + random.normal(0, 1, RUNS), bottom + random.normal(0, 2, RUNS)
     limits = [ratio_interval(a, b, 1.0, 2.0, -0.5, 0.5) for a, b in zip(tops, bottoms, strict=True)]
     assert sum(low <= ratio <= high for low, high in limits) / RUNS >= AT_LEAST
-
-
-def test_first_order_errors_are_those_of_a_simulation() -> None:
-    random = np.random.default_rng(8)
-    total = np.array([100.0, 50.0])
-    (found,) = first_order(lambda sums: np.array([sums[0] * sums[1] / (sums[0] + sums[1])]), total, 1.0)
-    drawn = total + random.normal(0, 1, (20_000, 2))
-    assert np.std(drawn[:, 0] * drawn[:, 1] / drawn.sum(axis=1)) == pytest.approx(found, rel=0.02)

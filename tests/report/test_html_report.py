@@ -23,6 +23,7 @@ from tpmdp.planning.person import person_protection
 from tpmdp.planning.plan import plan
 from tpmdp.queries.answer import Answer
 from tpmdp.queries.catalogue import EXAMPLES, KINDS
+from tpmdp.queries.rounds import RoundsQuery
 from tpmdp.report.answer_file import check_answer_file, write_answer_file
 from tpmdp.report.html_report import page, read_page
 from tpmdp.report.noise_sweep import noise_sweep
@@ -44,7 +45,7 @@ EVIL = (
 )
 TAGS = (
     "html head meta title style body header section details summary pre p h1 h2 h3 ul ol li dl dt dd div span strong "
-    "code bdi table thead tbody tr th td figure figcaption svg line text circle rect polyline"
+    "code bdi table thead tbody tr th td figure figcaption svg line text circle rect polyline polygon"
 )
 
 
@@ -112,8 +113,10 @@ def test_a_report_has_everything_a_data_protection_officer_asks_for(done: Finish
         "tpmdp verify report.html --ledger",
         "Keep this HTML file:",
         "masked so that only the sum over all parties can be read",
-        ": the number of records in the range.",
-        "sealed note of the head",
+        ": the number of records in the range, with noise in it, and masked",
+        "Purpose not stated",
+        "The exact number of records",
+        "sealed proof of the state of every other party's ledger",
         "Its operator need not be trusted with data",
         "could have invented some",
         "Nobody can see whether a party did",
@@ -347,7 +350,7 @@ def example(kind: str, **more: Any) -> Study:
     if kind == "vertical_regression":
         parties = [{"name": name, "epsilon": 1.0, "records": 50} for name in ("bank", "school", "family")]
         return study(parties=parties, receivers=["bank"], queries=[query])
-    return study(queries=[query])
+    return study(queries=[query], **({"receivers": "all"} if issubclass(KINDS[kind], RoundsQuery) else {}))
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
@@ -365,7 +368,7 @@ def test_every_kind_of_query_is_worded_and_drawn(kind: str, tmp_path: Path) -> N
 
 def test_functions_on_shares_say_that_data_leave_as_shares() -> None:
     words = Reader(visible(page(SessionRecord.of(example("vertical_regression"))))).text
-    assert "This leaves it, split into shares." in words
+    assert ", split into shares; noise is added before the result is opened." in words
     assert "masked" not in words
     assert "the relay" not in words
     assert "one record at every party" in words
@@ -435,3 +438,18 @@ def test_ticks_are_few_and_within(ends: tuple[float, float]) -> None:
     ticks = nice_ticks(*ends)
     assert 1 <= len(ticks) <= 12
     assert all(math.isfinite(tick) for tick in ticks)
+
+
+def test_a_plan_does_not_say_that_it_was_charged() -> None:
+    draft, planned = (
+        example("count"),
+        example("count").with_keys(
+            {party.name: bytes([place] * 32) for place, party in enumerate(example("count").parties)}
+        ),
+    )
+    for each, line in ((draft, "Nothing was charged yet."), (planned, "This report shows no charge.")):
+        words = Reader(visible(page(SessionRecord.of(each)))).text
+        assert "What it would cost" in words
+        assert "Charges" not in words
+        assert line in words
+        assert "+-" not in words

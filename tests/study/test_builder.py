@@ -18,6 +18,7 @@ import pytest
 import tpmdp
 from tpmdp import FileError, InputError, Study, StudyBuilder, load_queries
 from tpmdp.queries.catalogue import EXAMPLES, KINDS
+from tpmdp.queries.rounds import RoundsQuery
 
 ROOT = Path(__file__).parents[2]
 KEY = "ed25519:" + "A" * 43 + "="
@@ -102,13 +103,14 @@ def test_every_kind_has_a_call(kind: str) -> None:
     entry = tomllib.loads(EXAMPLES[kind])
     settings = {key: value for key, value in entry.items() if key != "kind"}
     names = ("bank", "school", "family")
-    builder = begun(receivers=[names[0]])
+    receivers = "all" if issubclass(KINDS[kind], RoundsQuery) else [names[0]]
+    builder = begun(receivers=receivers)
     for name in names:
         builder = builder.party(name, epsilon=1, records=1000)
     call = getattr(builder, kind)
     built = call(**settings).build()
     parties = [{"name": name, "epsilon": 1, "records": 1000} for name in names]
-    document = {"name": "flu", "threshold": 1, "receivers": [names[0]], "delta": 1e-6, "parties": parties}
+    document = {"name": "flu", "threshold": 1, "receivers": receivers, "delta": 1e-6, "parties": parties}
     parsed = Study.parse({**document, "queries": [entry]})
     assert built == parsed
     assert keyed(built).terms().plan_hash == keyed(parsed).terms().plan_hash

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from io import StringIO
 from pathlib import Path
 from typing import Any, Final
@@ -11,17 +12,22 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from rich.console import Console
+from scipy.optimize import brentq
+from scipy.stats import norm
 
+from tests.study.rounds import study_by_rounds, tables_for
 from tpmdp.data.table import Table
 from tpmdp.errors import InputError
 from tpmdp.ledger import Ledger, SessionKey, rounded_down
-from tpmdp.report.check import print_check
+from tpmdp.report.check import cost_texts, print_check
 from tpmdp.study.check import check_party
 from tpmdp.study.contribution import contribute
+from tpmdp.study.cost import charge_of
 from tpmdp.study.expectation import trial_terms
 from tpmdp.study.model import Study
 from tpmdp.study.party_check import PartyCheck
-from tpmdp.study.session import SessionAccount, charge_of, open_or_create_ledger, party_release
+from tpmdp.study.round_account import account_of
+from tpmdp.study.session import SessionAccount, open_or_create_ledger, party_release
 
 KEYS: Final = {name: Ed25519PrivateKey.from_private_bytes(name.encode() * 32) for name in "abcd"}
 MEAN: Final = {"name": "m", "kind": "mean", "column": "x", "low": 0, "high": 10}
@@ -34,6 +40,16 @@ def study_of(*queries: dict[str, Any], **top: Any) -> Study:
     base = {"name": "s", "threshold": 2, "receivers": ["a", "b"], "delta": 1e-6, "parties": parties}
     study = Study.parse({**base, **top, "queries": list(queries) or [MEAN]})
     return study.with_keys({name: key.public_key().public_bytes_raw() for name, key in KEYS.items()})
+
+
+def oracle_epsilon(mu: float, delta: float) -> float:
+    """By bisection of the exact curve of the Gaussian mechanism."""
+
+    def delta_of(epsilon: float) -> float:
+        low = float(norm.cdf(-epsilon / mu - mu / 2))
+        return float(norm.cdf(mu / 2 - epsilon / mu)) - math.exp(epsilon) * low
+
+    return float(brentq(lambda epsilon: delta_of(epsilon) - delta, 0.0, 50.0))
 
 
 def texts(check: PartyCheck) -> list[str]:
@@ -207,6 +223,62 @@ def test_what_is_foretold_is_what_the_ledger_says_afterwards(ledger: Ledger) -> 
     assert "--session 2" in other.notes[0]
 
 
+def test_what_was_begun_and_what_was_answered_before_is_told(ledger: Ledger, tmp_path: Path) -> None:
+    study, terms = study_of(), study_of().terms()
+    account = SessionAccount(study, terms, "a", identity=KEYS["a"], ledger=ledger)
+    contribution = contribute(study, terms, "a", table=GOOD)
+    assert look(ledger).begun is None
+    account.hold(contribution)
+    held = look(ledger).begun
+    assert held is not None
+    assert (held.study, held.is_charged, held.has_agreed) == ("s / session 1", False, False)
+    account.agree()
+    account.charge(contribution)
+    charged = look(ledger, data=None).begun
+    assert charged is not None
+    assert (charged.time, charged.is_charged, charged.has_agreed) == (held.time, True, True)
+    account.settle(party_release(contribution, np.zeros(terms.grid.dimension, dtype=np.int64), sent=0))
+    done = look(ledger)
+    assert done.begun is None
+    assert done.earlier is None
+    ledger.set_limit(9.0, 1e-5)
+    again = look(ledger, study_of(session=2))
+    assert again.earlier is not None
+    assert [label for label, _ in again.earlier.sessions] == ["s / session 1"]
+    mu = math.hypot(terms.charge(0)[0], study_of(session=2).terms().charge(0)[0])
+    stream = StringIO()
+    print_check(study, again, Console(file=stream, width=1000))
+    date = again.earlier.sessions[0][1][:10]
+    epsilon = oracle_epsilon(mu, 1e-6)
+    guess = 100 * float(norm.cdf(mu / 2))
+    assert f"You answered this study before: session 1 on {date}." in stream.getvalue()
+    stated = re.search(r"all of it together is epsilon ([0-9.]+) at delta 1e-06 about one record", stream.getvalue())
+    assert stated is not None
+    assert epsilon <= float(stated[1]) <= epsilon + 0.01
+    assert f"right at most {math.ceil(10 * guess) / 10:g} % of the time" in stream.getvalue()
+    assert look(ledger, study_of(name="other")).earlier is None
+
+
+def test_one_sentence_says_how_the_ledger_counts(ledger: Ledger) -> None:
+    for limit, delta in ((9.0, 1e-5), (9.0, 1e-6)):
+        ledger.set_limit(limit, delta)
+        check = look(ledger)
+        text = cost_texts(check)[1]
+        here = oracle_epsilon(study_of().terms().charge(0)[0], delta)
+        match = re.fullmatch(
+            r"Your ledger counts at delta (\S+), where this session is (\S+): (\S+) of your limit of 9 is spent "
+            r"afterwards, with room for one more of (\S+)\. Epsilons of several sessions are not simply added: .*",
+            text,
+        )
+        assert match is not None, text
+        assert float(match[1]) == delta
+        assert here <= float(match[2]) == float(match[3]) <= here + 0.001
+        assert check.after is not None
+        assert check.after.left - 0.01 <= float(match[4]) <= check.after.left
+    ledger.set_limit(0.5, 1e-6)
+    assert "with no room for one more." in cost_texts(look(ledger))[1]
+
+
 def test_a_ledger_without_room(ledger: Ledger) -> None:
     charge = charge_of(study_of().terms(), 0)
     ledger.charge(SessionKey(b"1" * 32, b"2" * 32), "other", charge, unit="record", private={})
@@ -286,3 +358,42 @@ def test_one_party_more_can_put_shares_together() -> None:
         (True, False),
         (False, True),
     ]
+
+
+def test_a_study_by_rounds_is_checked_as_a_whole(tmp_path: Path) -> None:
+    study = study_by_rounds("abc")
+    keys = {name: KEYS[name] for name in "abc"}
+    keyed = study.with_keys({name: key.public_key().public_bytes_raw() for name, key in keys.items()})
+    tables = tables_for(study)
+    whole = check_party(keyed, "a", tables["a"])
+    assert whole.is_ready
+    assert whole.cost is not None
+    assert 0.99999 < whole.cost <= 1.0  # of all rounds, not of the first
+    assert whole.after is not None
+    assert whole.after.sessions == 3
+    assert whole.after.epsilon == pytest.approx(whole.cost, rel=1e-9)
+    assert whole.coalitions[0].epsilon == pytest.approx(whole.cost, rel=1e-9)
+    assert whole.expected is not None
+    assert whole.expected.charges["a"] == whole.cost
+    assert check_party(study, "a", tables["a"]).cost == whole.cost  # before there are keys
+    with open_or_create_ledger(tmp_path / "a.ledger", keyed, "a", identity=keys["a"]) as ledger:
+        ledger.set_limit(0.7, 1e-6)
+        (problem,) = check_party(keyed, "a", tables["a"], ledger=ledger, identity=keys["a"]).problems
+        assert "study rounds / session 1 would cost a epsilon 1 " in str(problem)
+        ledger.set_limit(1.0, 1e-6)
+        terms = keyed.terms()
+        account = account_of(keyed.first, terms, "a", identity=keys["a"], ledger=ledger)
+        contribution = contribute(keyed, terms, "a", table=tables["a"])
+        account.hold(contribution)
+        held = check_party(keyed, "a", tables["a"], ledger=ledger, identity=keys["a"])
+        assert (held.ledger, held.charged_now, held.after and held.after.sessions) == ("held", True, 3)
+        account.agree()
+        account.charge(contribution)
+        account.settle(party_release(contribution, np.zeros(1, dtype=np.int64), sent=0))
+        between = check_party(keyed, "a", {"x": np.zeros(7)}, ledger=ledger, identity=keys["a"])
+        assert between.is_ready  # the records were read before
+        assert between.ledger == "charged"
+        assert between.after is not None
+        assert between.after.sessions == 3
+        assert between.after.epsilon == pytest.approx(whole.cost, rel=1e-9)
+        assert any(note.startswith("round 1 of 3 is done: joining goes on") for note in between.notes)

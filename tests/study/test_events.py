@@ -117,3 +117,31 @@ def test_a_run_logs_the_arrival_and_the_end_of_each_party() -> None:
         "party 2 has joined (2 of 3); waiting for party 3",
         "party 2 is done (2 of 3); waiting for party 3",
     ]
+
+
+def test_an_event_of_a_round_says_which_one() -> None:
+    event = SessionEvent(
+        "joined",
+        "north",
+        "agree",
+        attempt=1,
+        names=("south",),
+        joined=2,
+        parties=3,
+        awaited="agreement",
+        waiting_for=("lab",),
+        waiting=1,
+        sent=800,
+        seconds_left=90.0,
+        round=2,
+        rounds=4,
+    )
+    assert event.line() == "round 2 of 4: south has joined (2 of 3); waiting for lab; 1 min 30 s left"
+    assert event.place_text() == "round 2 of 4: 2 of 3 have joined; waiting for lab"
+    assert (event.plain()["round"], event.plain()["rounds"]) == (2, 4)
+    assert SessionEvent.of_plain(event.plain()) == event
+    done = replace(event, step="done", kind="step")
+    assert done.line() == "round 2 of 4: done"
+    assert not done.is_end
+    assert replace(done, round=4).is_end
+    assert "round" not in replace(event, round=1, rounds=1).plain()

@@ -41,7 +41,7 @@ def test_a_record_says_what_it_proves_and_survives_its_document(done: Finished) 
     assert [each.party for each in first.parties] == ["north", "lab"]  # in the study's order
     statements = "\n".join(again.check())
     assert "every budget holds against coalitions of up to 1, proved in exact arithmetic" in statements
-    assert "north was charged" in statements
+    assert "the entries of north in this file fit together: charged epsilon" in statements
     with done.ledger("north") as ledger:
         compared = again.check_ledger(ledger)
     assert compared.proved[0] == "the ledger of north has these entries, this limit and this head"
@@ -215,12 +215,20 @@ def test_what_was_changed_is_noticed(done: Finished, change: Callable[[Document]
         ({"written_by": "another"}, "is not a version"),
         ({"parties": [{}]}, "is missing"),
         ({"more": 1}, "is unknown"),
-        ({"receivers": ["south"]}, "does not agree with itself"),
     ],
 )
 def test_a_document_of_another_shape_is_refused(done: Finished, change: Document, complaint: str) -> None:
     document = json.loads(record(done, "north").text())
     with pytest.raises(InputError, match=complaint):
+        SessionRecord.parse(document | change)
+
+
+@pytest.mark.parametrize(
+    "change", [{"receivers": ["south"]}, {"plan_hash": "00" * 32}, {"keyless_hash": "x"}, {"session": "another"}]
+)
+def test_a_number_that_does_not_fit_the_others_makes_a_record_invalid(done: Finished, change: Document) -> None:
+    document = json.loads(record(done, "north").text())
+    with pytest.raises(CertificateError, match=r"record violated: .* does not agree with itself: it was changed"):
         SessionRecord.parse(document | change)
 
 
@@ -263,17 +271,17 @@ def test_a_session_under_way_has_a_record(tmp_path: Path) -> None:
         account.charge(contribution)
         under_way = SessionRecord.of(keyed, [ledger])
         assert under_way.status == "charged"
-        assert "north was charged" in under_way.check()[-1]
+        assert "north in this file fit together: charged epsilon" in under_way.check()[-1]
 
 
 def test_what_is_not_proved_names_those_whose_ledgers_were_not_compared(done: Finished) -> None:
     whole = record(done, "north", "south", "lab", with_answer=True)
     alone = "\n".join(whole.open_points())
-    assert "that the entries are in the ledgers of north, south, lab: give yours" in alone
+    assert "that the ledgers of north, south, lab really have these entries: give yours" in alone
     assert "bytes sent and drop-outs as north, south, lab saw them" in alone
     with done.ledger("south") as ledger:
         points = whole.open_points([whole.check_ledger(ledger)])
-    assert points[0] == "that the entries are in the ledgers of north, lab: give theirs with --ledger"
+    assert points[0] == "that the ledgers of north, lab really have these entries: give theirs with --ledger"
     assert "bytes sent and drop-outs as north, lab saw them" in points[1]
     assert any(point.startswith("that this is the answer") for point in points)
     mine = "\n".join(record(done, "south").open_points())
@@ -281,7 +289,11 @@ def test_what_is_not_proved_names_those_whose_ledgers_were_not_compared(done: Fi
     with done.ledger("south") as south, done.ledger("north") as north, done.ledger("lab") as lab:
         compared = [whole.check_ledger(ledger) for ledger in (south, north, lab)]
     keys = "who holds the keys: one person can make them all; compare tpmdp fingerprint by telephone"
-    assert whole.open_points(compared, is_approved=True) == [keys]
+    others = [
+        "whether every party adds its noise: nobody can see whether another one did",
+        "whether the data of the other parties are true: nobody can see it",
+    ]
+    assert whole.open_points(compared, is_approved=True) == [keys, *others]
 
 
 def test_a_report_is_compared_with_the_draft_that_was_approved(done: Finished) -> None:
@@ -290,7 +302,7 @@ def test_a_report_is_compared_with_the_draft_that_was_approved(done: Finished) -
     assert "that was approved" in whole.check_approved(approved.upper())
     with pytest.raises(CertificateError, match="approval violated"):
         whole.check_approved("0" * 64)
-    with pytest.raises(InputError, match="must be 64 digits of hexadecimal"):
+    with pytest.raises(InputError, match="must be 64 characters"):
         whole.check_approved(approved[:63])
 
 

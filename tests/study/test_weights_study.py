@@ -70,7 +70,7 @@ BALANCED: Final = {"weighting": "balanced"}
 # Sensitivity ----------------------------------------------------------------------------------------------------------
 
 
-SEARCHED: Final = [case for case in PLAIN if case.label not in ("correlation", "covariance")]
+SEARCHED: Final = [case for case in PLAIN if case.label not in ("correlation", "covariance", "log_rank")]
 
 
 @pytest.mark.parametrize("unit", ["record", "party"])

@@ -20,6 +20,7 @@ from tpmdp._util.files import readable
 from tpmdp.errors import FileError, InputError, shown
 
 NAME_MAX: Final = 100
+REMARK_MAX: Final = 500
 _PROBLEM_SHOWN: Final = 300
 
 
@@ -162,6 +163,18 @@ def title(field: str, value: Any) -> str:
     if not isinstance(value, str) or not value.strip() or len(value) > NAME_MAX or not value.isprintable():
         raise InputError(field, value, f"must be text of at most {NAME_MAX} printable characters", "change it")
     return value
+
+
+def remark(field: str, value: Any) -> str:
+    """Text for people on one line; it may be empty.
+
+    >>> remark("purpose", "to plan beds")
+    'to plan beds'
+    """
+    if not isinstance(value, str) or len(value) > REMARK_MAX or not value.isprintable():
+        rule = f"must be text of at most {REMARK_MAX} printable characters, on one line"
+        raise InputError(field, written(value), rule, "shorten it")
+    return value.strip()
 
 
 def whole(field: str, value: Any, low: int, high: int) -> int:

@@ -49,7 +49,11 @@ def interval(low: float, high: float, error: float, whole: bool = False) -> str:
 
     >>> interval(536.6, 585.2, 12.4), interval(559.1, 562.9, 0.97, whole=True), interval(-math.inf, 1.0, 1.0)
     ('536 to 586', '559 to 563', 'none')
+    >>> interval(34.02, math.inf, 1.0)
+    '34.0 or more'
     """
+    if high == math.inf and math.isfinite(low):
+        return f"{_outwards(low, _digits(low, error, whole), ROUND_FLOOR)} or more"
     if not math.isfinite(high - low):
         return "none"
     ends = ((low, ROUND_FLOOR), (high, ROUND_CEILING))

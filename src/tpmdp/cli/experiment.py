@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from tpmdp.experiments.runner import BackendName
 
 _FILE: Final = click.Path(path_type=Path, readable=False)  # our own reader raises the errors
-_WHAT: Final = ("count", "regression", "efficiency", "consortium", "weights", "all")
-_WITH_DATA: Final = ("regression", "weights", "all")
+_WHAT: Final = ("count", "regression", "efficiency", "consortium", "weights", "coverage", "rounds", "survival", "all")
+_WITH_DATA: Final = ("regression", "weights", "rounds", "all")
 _SEED_MAX: Final = (1 << 63) - 1
 
 
@@ -52,7 +52,9 @@ def experiment(
 ) -> None:
     """Run the paper's experiments against every baseline, and check its claims.
 
-    EXPERIMENT is count, regression, efficiency, consortium, weights (which measures balanced ones) or all.
+    EXPERIMENT is count, regression, efficiency, consortium, weights (which measures balanced ones), coverage (how often
+    95 % intervals of every kind of query hold the truth), rounds (logistic regression by rounds on census data),
+    survival (error, coverage and tests of survival curves) or all, which leaves out the last three.
 
     Results, figures and the table of claims go to a folder. An interrupted run resumes where it stopped.
 
@@ -88,7 +90,11 @@ def experiment(
     check_output(page)
     from tpmdp._util.progress import stage
     from tpmdp.cli.output import print_with
-    from tpmdp.experiments.reproduction import judge, print_claims, print_measures, write_report
+    from tpmdp.experiments.coverage_report import coverage_json, print_coverage, write_coverage
+    from tpmdp.experiments.reproduction import judge, print_claims, print_measures, print_rounds, write_report
+    from tpmdp.experiments.rounds_experiment import rounds_table
+    from tpmdp.experiments.survival_experiment import survival_points
+    from tpmdp.experiments.survival_report import print_survival, write_survival
     from tpmdp.experiments.weights_checks import measures
 
     check_pictures(page)
@@ -96,11 +102,24 @@ def experiment(
         with as_flags(flags):
             results, written = run_experiments(run, out, _stage)
         with stage("drawing"):
-            written += write_report(run, results, page)
+            if what == "coverage":
+                command = f"tpmdp experiment coverage{' --quick' if quick else ''}"
+                written.append(write_coverage(results.coverage_rows, page, command))
+            elif what == "survival":
+                command = f"tpmdp experiment survival{' --quick' if quick else ''}"
+                written.append(write_survival(results.survival_rows, page, command))
+            else:
+                written += write_report(run, results, page)
     except KeyboardInterrupt:
         click.echo(f"\ntpmdp: finished jobs are stored in {out}: run the same command again to resume", err=True)
         raise
-    judged, measured = judge(results), measures(results)
+    judged, measured = judge(results, quick=quick), measures(results)
+    if as_json and what == "coverage":
+        click.echo(json.dumps(coverage_json(results.coverage_rows)))
+        return
+    if as_json and what == "survival":
+        click.echo(json.dumps(survival_points(list(results.survival_rows))))
+        return
     if as_json:
         rows = [
             {"where": claim.where, "claim": claim.text, "measured": result.measured, "verdict": result.status.value}
@@ -110,12 +129,18 @@ def experiment(
             {"where": "weights", "claim": f"{row.what}: {row.wanted}", "measured": row.measured, "verdict": row.status}
             for row in measured
         ]
-        click.echo(json.dumps(rows))
+        click.echo(json.dumps([*rows, *rounds_table(results.rounds_rows)]))
         return
+    if what == "coverage":
+        print_with(lambda console: print_coverage(results.coverage_rows, console))
+    if what == "survival":
+        print_with(lambda console: print_survival(results.survival_rows, console))
     if judged:
-        print_with(lambda console: print_claims(judged, console))
+        print_with(lambda console: print_claims(judged, console, quick=quick))
     if measured:
         print_with(lambda console: print_measures(measured, console))
+    if results.rounds_rows:
+        print_with(lambda console: print_rounds(results.rounds_rows, console))
     for path in written:
         click.echo(f"wrote {path}")
 

@@ -142,18 +142,23 @@ def limit(file: Path, epsilon: float | None, delta: float | None, unit: str | No
 def cancel(file: Path, session: str) -> None:
     """Give up a session of the ledger FILE for which room is held; SESSION is how its id begins, as show prints it.
 
-    The room is free again. The session is never resumed: set another number in the study to ask again.
+    The room is free again. The session is never resumed: set another number in the study to ask again. Of a study by
+    rounds, all rounds that are held are given up.
+
+    The other parties are not told, and your agreement may already be with them: it cannot be called back. Once all have
+    agreed, the others are charged, and without you they get no answer, unless the study lets enough parties drop out.
     """
-    from tpmdp.ledger import Ledger, SessionKey
+    from tpmdp.ledger import Ledger
+    from tpmdp.study.begun import give_up, withdrawal_text
 
     with Ledger.open(file) as opened:
         holds = [entry for entry in opened.holds() if entry.session.startswith(session.lower())]
         if len(session) < _SESSION_SHOWN or not holds or len({entry.session for entry in holds}) > 1:
             rule = f"must be the first {_SESSION_SHOWN} digits or more of one session that is held"
             raise InputError("SESSION", session, rule, f"see tpmdp ledger show {file}")
-        for entry in holds:
-            opened.cancel(SessionKey(bytes.fromhex(entry.session), bytes.fromhex(entry.plan)))
-        click.echo(f"cancelled {shown(holds[0].study)}; {_balance(opened.spent())}")
+        rounds = "" if give_up(opened, holds) == 1 else " and the rounds after it"
+        click.echo(f"cancelled {shown(holds[0].study)}{rounds}; {_balance(opened.spent())}")
+        click.echo(withdrawal_text())
 
 
 def _write(rows: Iterable[Mapping[str, object]], path: Path, as_csv: bool) -> None:

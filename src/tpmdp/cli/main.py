@@ -25,6 +25,7 @@ from tpmdp.cli.ledger import ledger
 from tpmdp.cli.page import page
 from tpmdp.cli.plan import plan, verify
 from tpmdp.cli.query import check_query, query
+from tpmdp.cli.rehearse import audit_command, rehearse
 from tpmdp.cli.relay import relay
 from tpmdp.cli.report import report
 from tpmdp.cli.sections import Sections
@@ -48,7 +49,7 @@ def cli() -> None:
 cli.add_sections(
     {
         "Start a study": (page, init, invite, accept, keygen, key),
-        "Look before you pay": (check, query, plan, verify, fingerprint, terms, check_query),
+        "Look before you pay": (check, query, plan, verify, fingerprint, terms, check_query, rehearse, audit_command),
         "Take part": (run, join, status, report, relay, ledger),
         "Learn and compare": (flower, experiment),
         "In your shell": (completion,),

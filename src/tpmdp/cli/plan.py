@@ -23,9 +23,14 @@ if TYPE_CHECKING:
     from tpmdp.planning.parties_file import PartiesTable
     from tpmdp.report.plan import PlanReport
     from tpmdp.spec import Spec
+    from tpmdp.study.model import Study
 
 _FILE: Final = click.Path(path_type=Path, readable=False)  # our own reader raises the errors
 _TOML_MAX: Final = 4 << 30  # as of a file of parties
+_BY_ROUNDS: Final = (
+    "A study by rounds: this is the plan of {}, which gives the answers. Budgets are the shares of that round; all "
+    "rounds together cost what the parties offer at most. Shares of the rounds, in mu squared: {}."
+)
 _OF_A_STUDY: Final = (
     "Errors here are those of an entry of the study's joint vector, before the rounding to a grid. For the error of "
     "each query: tpmdp query explain --study {}"
@@ -87,6 +92,9 @@ def plan(
     tolerate = source.tolerate if tolerate is None else tolerate
     with as_flags({"tolerate": "--tolerate"}):
         spec = tolerant(asked, tolerate)
+    if people and source.note:
+        rule = "cannot be told from the plan of one round, and this study has several"
+        raise InputError("--person", people[0], rule, "tpmdp report counts all rounds")
     places = [_places(person, spec) for person in people]
     from tpmdp.planning.person import person_protection
     from tpmdp.planning.plan import plan as make_plan
@@ -120,6 +128,8 @@ def plan(
         return
     if source.label:
         click.echo(source.label)
+    if source.note:
+        click.echo(source.note)
     print_with(lambda console: print_plan(report, console, tolerate))
     if source.label:
         click.echo(_OF_A_STUDY.format(parties))
@@ -153,10 +163,10 @@ def verify(
 ) -> None:
     """Check a plan.json, a report of tpmdp report or join --out, or an exported ledger, from any author.
 
-    A plan: prove in exact arithmetic that it is private and optimal, with neither planner, calibration nor solver. A
-    report: prove that its plan keeps every budget, recompute hashes and charges, and compare the page with the record
-    inside it. An exported ledger: recompute hashes, totals and limits. Exit code 0: proved; 1: it does not hold, and
-    what fails.
+    A plan: prove in exact arithmetic that it is private, and that it is optimal or how far above the least noise it is
+    at most, with neither planner, calibration nor solver. A report: prove that its plan keeps every budget, recompute
+    hashes and charges, and compare the page with the record inside it. An exported ledger: recompute hashes, totals and
+    limits. Exit code 0: proved; 1: it does not hold, and what fails; 2: it cannot be read.
     """
     from tpmdp.report.verify import kind_of
 
@@ -202,6 +212,7 @@ class _Source:
     weighting: str | None = None
     spread: float | None = None
     width: float | None = None
+    note: str = ""  # of a study by rounds
 
 
 def _read_source(path: Path, queries_file: Path | None, progress: Progress | None) -> _Source:
@@ -219,7 +230,9 @@ def _read_study_source(path: Path, queries_file: Path | None) -> _Source:
     from tpmdp.cli.study import read_study
     from tpmdp.planning.parties_file import PartiesTable
 
-    study = read_study(path, None, None, queries_file=queries_file)
+    whole = read_study(path, None, None, queries_file=queries_file)
+    study = whole.preview_rounds[-1]
+    note = "" if study.part is None else _BY_ROUNDS.format(study.part.text, _shares(whole))
     spec, weights = study.plain_spec(), study.weights
     own = study.weighting == "own"
     columns = {"epsilon": spec.epsilon, "delta": spec.delta, "sensitivity": spec.sensitivity}
@@ -232,7 +245,21 @@ def _read_study_source(path: Path, queries_file: Path | None) -> _Source:
         records=weights.records,
     )
     kind = None if own else study.weighting
-    return _Source(table, study.label, study.tolerate, weighting=kind, spread=weights.spread, width=weights.width)
+    return _Source(
+        table,
+        study.label,
+        study.tolerate,
+        weighting=kind,
+        spread=weights.spread,
+        width=weights.width,
+        note=note,
+    )
+
+
+def _shares(study: Study) -> str:
+    """What share of every budget each round has, for people."""
+    shares = [study.schedule.share(number) for number in range(1, study.rounds + 1)]
+    return ", ".join(f"{100 * share:.3g} %" for share in shares)
 
 
 def _check_outputs(parties: Path, out: Path | None, plot: Path | None) -> None:

@@ -14,7 +14,7 @@ import click
 from tpmdp.cli.options import as_flags
 from tpmdp.cli.query import queries_option
 from tpmdp.cli.study import check_ledger_files, read_study, record_of
-from tpmdp.errors import InputError
+from tpmdp.errors import CertificateError, InputError
 
 if TYPE_CHECKING:
     from tpmdp.study.record import SessionRecord
@@ -146,10 +146,14 @@ def print_record(
 
 def print_export(path: Path, *, as_json: bool) -> None:
     """Check an exported ledger, and print what was proved."""
+    from tpmdp.ledger import LedgerError
     from tpmdp.ledger.exported import check_export
     from tpmdp.report.verify import balance_text, export_open_points, ledger_steps
 
-    check = check_export(path, _EXPORT_MAX)
+    try:
+        check = check_export(path, _EXPORT_MAX)
+    except LedgerError as error:  # it was checked, and does not hold
+        raise CertificateError(str(error)) from None
     proved = [step.text for step in ledger_steps(check.entries, check.has_noted)]
     open_points = export_open_points(check)
     if as_json:

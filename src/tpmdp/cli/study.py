@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _FILE: Final = click.Path(path_type=Path, readable=False)  # our own reader words the errors
 _TERMS_MAX: Final = 64 << 20
 _LEDGER_MAX: Final = 1 << 44
+_UNFINISHED: Final = 3  # exit code, as of a deadline that passed
 _SQLITE: Final = b"SQLite format 3\0"
 _JOIN_FLAGS: Final = {"party": "--as", "relay": "--relay", "listen": "--listen", "ledger": "--ledger", "data": "--data"}
 
@@ -81,7 +82,8 @@ def join(
     that depends on your data. A session that was interrupted is resumed by the same command; one that is finished gives
     the same answer again, without a charge.
 
-    Exit codes: 0 done; 2 refused or bad input; 3 the deadline passed or a party was lost, and which.
+    Exit codes: 0 done; 2 refused or bad input; 3 the deadline passed or a party was lost, and which; also where a study
+    by rounds has stopped before the last one: its result so far is printed, and the same command goes on.
     """
     from tpmdp.report.progress import PartyProgress
     from tpmdp.study.party_folder import PartyFiles
@@ -110,6 +112,12 @@ def join(
         release = party.take_part(on_event, certificate_authority=authority, listen=listen)
     _print_outcome(study, release, as_json)
     write_outcome_files(study, [release], out, plot=plot, record=files.record, as_json=as_json)
+    _exit_if_stopped([release])
+
+
+def _exit_if_stopped(releases: Sequence[PartyRelease]) -> None:
+    if any(release.is_stopped for release in releases):
+        raise click.exceptions.Exit(_UNFINISHED)
 
 
 def _print_outcome(study: Study, release: PartyRelease, as_json: bool) -> None:
@@ -173,7 +181,7 @@ def fingerprint(
     plan_hash = None if lacking else given.plan_hash.hex()
     if as_json:
         texts = {name: public_key_text(key) for name, key in keys.items()}
-        shown = {"study": given.label, "phrase": phrase, "plan_hash": plan_hash}
+        shown = {"study": study.label, "phrase": phrase, "plan_hash": plan_hash}
         click.echo(json.dumps({**shown, "keyless_hash": given.keyless_hash.hex(), "parties": texts}))
         return
     keyless = f"hash of the study without keys: {given.keyless_hash.hex()}"
@@ -181,7 +189,7 @@ def fingerprint(
         lines = [keyless, f"The ten words need the keys of all parties; missing: {', '.join(lacking)}."]
     else:
         lines = [f"phrase: {' '.join(phrase)}", f"hash:   {plan_hash}", keyless]
-    click.echo("\n".join([given.label, *lines, "", *(peer_line(name, key) for name, key in keys.items())]).rstrip())
+    click.echo("\n".join([study.label, *lines, "", *(peer_line(name, key) for name, key in keys.items())]).rstrip())
 
 
 def read_terms(path: Path) -> Terms:
@@ -317,6 +325,7 @@ def run(
         return record_of(state / "study.toml", ledgers, with_answer, queries=queries_file)
 
     write_outcome_files(study, releases, out, plot=plot, record=record, as_json=as_json)
+    _exit_if_stopped(releases)
 
 
 def _print_outcomes(study: Study, releases: list[PartyRelease], as_json: bool) -> None:

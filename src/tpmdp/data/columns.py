@@ -43,7 +43,7 @@ def find_columns(path: Path, wanted: Wanted, header: Sequence[str]) -> list[int]
     >>> find_columns(Path("a.csv"), {"cost": "number"}, ["age", "stay"])
     Traceback (most recent call last):
         ...
-    tpmdp.data.columns.ColumnError: a.csv has no column cost (it has age, stay): add it
+    tpmdp.data.columns.ColumnError: a.csv has no column cost (it has age, stay): rename or add it
     """
     for name in wanted:
         count = header.count(name)
@@ -64,7 +64,7 @@ def _missing(path: Path, name: str, header: Sequence[str]) -> FileError:
     alike = [entry for entry in header if entry.strip().lower() == name.strip().lower()]
     if alike:
         return ColumnError(path, name, problem, remedy=f"rename {shown(repr(alike[0]))} to {shown(name)}")
-    remedy = "separate with commas" if len(header) == 1 and ";" in header[0] else "add it"
+    remedy = "separate with commas" if len(header) == 1 and ";" in header[0] else "rename or add it"
     return ColumnError(path, name, problem, remedy=remedy)
 
 

@@ -108,7 +108,7 @@ def _check_header(records: Any, header: Sequence[Any], wanted: Wanted, *, owner:
         count = header.count(name)
         if not count:
             listed = ", ".join(map(str, header)) or f"{type(records).__name__} without columns"
-            raise InputError(f"data of {owner}", listed, f"has no column {name}", "add it")
+            raise InputError(f"data of {owner}", listed, f"has no column {name}", "rename or add it")
         if count > 1:
             raise InputError(f"data of {owner}", name, "is the name of two columns", "rename one")
 

@@ -22,7 +22,7 @@ from tpmdp.spec import Spec
 SIZES: Final = (5, 10, 20, 50)
 EPSILON_LOW, EPSILON_HIGH, DELTA = 0.1, 2.0, 1e-6
 SHARED: Final = ("G", "TMDP", "non-thre")
-COMPARED: Final = ("G", "W", "TMDP", "non-thre", "MIN", "Sample", "PLDP")
+COMPARED: Final = ("G", "W", "two levels", "T", "TMDP", "non-thre", "MIN", "Sample", "Sample, scaled back", "PLDP")
 RECEIVERS: Final = ("all", "random", "one")
 RELAXING: Final = 10
 """Parties of the consortium in which one relaxes."""

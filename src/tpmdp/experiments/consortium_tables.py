@@ -52,6 +52,10 @@ def relax_table(results: Results) -> list[Row]:
     return rows
 
 
+def _gain(value: float) -> str:
+    return "left out" if np.isinf(value) else f"{value:.1f}"
+
+
 def _percent(value: object) -> str:
     return f"{100 * float(str(value)):.0f} %"
 
@@ -69,7 +73,7 @@ def enjoyed_table(results: Results) -> list[Row]:
             if not some:
                 continue
             asked, given = column(some, "asked"), column(some, "enjoyed")
-            gain = asked / np.maximum(given, 1e-300)
+            gain = np.divide(asked, given, out=np.full(len(asked), np.inf), where=given > 0)
             liberal = asked >= np.quantile(asked, 0.9)
             rows.append(
                 {
@@ -77,8 +81,8 @@ def enjoyed_table(results: Results) -> list[Row]:
                     "mechanism": name,
                     "asked, median": f"{np.median(asked):.3g}",
                     "enjoyed, median": f"{np.median(given):.3g}",
-                    "gain, median": f"{np.median(gain):.1f}",
-                    "gain, most liberal tenth": f"{np.median(gain[liberal]):.1f}",
+                    "gain, median": _gain(float(np.median(gain))),
+                    "gain, most liberal tenth": _gain(float(np.median(gain[liberal]))),
                     "get twice or more": _percent(np.mean(gain >= 2)),
                 }
             )

@@ -12,8 +12,8 @@ from tpmdp.mechanisms.problem import CountProblem
 from tpmdp.mechanisms.registry import MECHANISMS
 
 DENSITY: Final = 0.15
-NAMES: Final = ("G", "TMDP", "non-thre", "MIN", "Sample", "PLDP", "W")
-"""In this order they draw from one generator: W, which is new, comes last."""
+NAMES: Final = ("G", "TMDP", "non-thre", "MIN", "Sample", "PLDP", "W", "two levels", "T", "Sample, scaled back")
+"""In this order they draw from one generator: W, which is new, and what it is compared with come last."""
 REPETITIONS, QUICK_REPETITIONS = 400, 20
 _BLOCK: Final = 100
 PANELS: Final[dict[str, tuple[float, ...]]] = {
@@ -26,7 +26,7 @@ QUICK: Final[dict[str, tuple[float, ...]]] = {
     "density": (0.0, 0.15, 0.5, 1.0),
     "conservative": (0.0, 0.01, 0.04, 0.1, 0.3, 0.54),
     "parties": (200, 1000, 5000),
-    "threshold": (1, 300, 500, 700, 900, 950, 999),
+    "threshold": (1, 300, 500, 600, 700, 900, 950, 999),
 }
 
 

@@ -49,7 +49,7 @@ GUROBI: Final[Grid] = {
 OURS: Final = (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000)
 QUICK_HIGHS: Final[Grid] = {"t2": (10, 40, 64, 100), "t3": (10, 20, 24, 40), "half": (6, 12, 14, 16)}
 QUICK_GUROBI: Final[Grid] = {"t2": (40, 64), "t3": (20, 24), "half": (12, 14)}
-QUICK_OURS: Final = (1_000, 100_000)
+QUICK_OURS: Final = (1_000, 100_000, 300_000)
 
 MEMORY_LIMIT_MB: Final = 8192
 TIME_LIMIT_S: Final = 90.0
@@ -58,7 +58,7 @@ QUICK_TIME_LIMIT_S: Final = 30.0
 _WARM: Final = ("tpmdp.planning.lp", "tpmdp.experiments.jobs")
 _POLL_S: Final = 0.02  # a process may exceed the memory limit by what it fills in that time
 _OVERHEAD: Final = 4.0  # a point below so many times the least of its series is mostly overhead
-_OVERHEAD_BYTES: Final = 1 << 20  # pages that come with any work, and how exactly Linux counts them
+OVERHEAD_BYTES: Final = 1 << 20  # pages that come with any work, and how exactly Linux counts them
 _POINTS_MIN: Final = 3
 
 
@@ -221,7 +221,7 @@ def _paper(method: str, rule: str) -> tuple[str, str]:
 def _growth(series: Sequence[Row], column: str, exponential: bool) -> tuple[str, str]:
     """How a column grows with n, and over which n: by least squares on the larger half of what is not overhead."""
     points = sorted((float(row["n"] or 0), float(row[column] or 0)) for row in series)
-    least = max(_OVERHEAD * min(value for _, value in points), _OVERHEAD_BYTES if column == "peak_bytes" else 0.0)
+    least = max(_OVERHEAD * min(value for _, value in points), OVERHEAD_BYTES if column == "peak_bytes" else 0.0)
     points = [(n, value) for n, value in points if value >= least]
     points = points[-max(_POINTS_MIN, ceil(len(points) / 2)) :]
     if len(points) < _POINTS_MIN or (not exponential and points[-1][0] < 2 * points[0][0]):

@@ -18,8 +18,11 @@ import scipy
 import tpmdp.experiments.agreement_experiment as agreement
 import tpmdp.experiments.consortium_experiment as consortium
 import tpmdp.experiments.count_experiment as count
+import tpmdp.experiments.coverage_experiment as coverage
 import tpmdp.experiments.efficiency_experiment as efficiency
 import tpmdp.experiments.regression_experiment as regression
+import tpmdp.experiments.rounds_experiment as rounds
+import tpmdp.experiments.survival_experiment as survival
 import tpmdp.experiments.weights_experiment as weights
 from tpmdp._util.files import replacing
 from tpmdp._util.progress import Progress
@@ -51,17 +54,24 @@ EXPERIMENTS: Final = {  # in the order in which they run: what is timed comes la
     "regression": Experiment(regression.jobs, regression.run, uses_records=True),
     "consortium": Experiment(consortium.jobs, consortium.run),
     "weights": Experiment(weights.jobs, weights.run, uses_records=True),
+    "rounds": Experiment(rounds.jobs, rounds.run, uses_records=True),
     "agreement": Experiment(agreement.jobs, agreement.run),
     "efficiency": Experiment(efficiency.jobs, efficiency.run, timed=True),
     "weights_time": Experiment(weights.time_jobs, weights.time_run, timed=True),
+    "coverage": Experiment(coverage.jobs, coverage.run),
+    "survival": Experiment(survival.jobs, survival.run),
 }
+_APART: Final = ("coverage", "rounds", "survival")  # not of the paper
 GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "count": ("count", "agreement"),
     "regression": ("regression",),
     "efficiency": ("efficiency",),
     "consortium": ("consortium",),
     "weights": ("weights", "weights_time"),
-    "all": tuple(EXPERIMENTS),
+    "coverage": ("coverage",),
+    "rounds": ("rounds",),
+    "survival": ("survival",),
+    "all": tuple(name for name in EXPERIMENTS if name not in _APART),  # all of the paper's evaluation
 }
 Stage = Callable[[str], Any]
 
@@ -126,6 +136,7 @@ class ExperimentRun:
                 "numpy": np.__version__,
                 "scipy": scipy.__version__,
                 **_version("gurobipy"),
+                **(_version("diffprivlib") if self.what == "rounds" else {}),
             },
         }
 

@@ -13,7 +13,7 @@ import numpy as np
 Value = str | int | float | bool | None
 Row = dict[str, Value]
 
-RECIPE: Final = 3
+RECIPE: Final = 4
 """Raised when what a job computes changes, so that stored rows of earlier versions are not used."""
 
 

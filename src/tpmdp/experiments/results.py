@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy import stats
 
+from tpmdp.experiments.coverage_experiment import coverage_points
 from tpmdp.experiments.jobs import Row
 from tpmdp.experiments.summary import (
     agreement_points,
@@ -76,12 +77,16 @@ class Results:
     agreement_rows: Sequence[Row] = ()
     weights_rows: Sequence[Row] = ()
     weights_time_rows: Sequence[Row] = ()
+    coverage_rows: Sequence[Row] = ()
+    rounds_rows: Sequence[Row] = ()
+    survival_rows: Sequence[Row] = ()
     count: Curves = field(init=False)
     """Computed errors of the count (`expected`), and simulated ones with their intervals (`rmse`, `low`, `high`)."""
     regression: Curves = field(init=False)
     consortium: Sequence[Row] = field(init=False)
     agreement: Sequence[Row] = field(init=False)
     weights: Sequence[Row] = field(init=False)
+    coverage: Sequence[Row] = field(init=False)
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -90,6 +95,7 @@ class Results:
         put(self, "consortium", consortium_points(self.consortium_rows))
         put(self, "agreement", agreement_points(self.agreement_rows))
         put(self, "weights", weights_points(self.weights_rows))
+        put(self, "coverage", coverage_points(self.coverage_rows))
 
     def points(self, name: str) -> Sequence[Row]:
         """The points of an experiment; none for one that only has rows.

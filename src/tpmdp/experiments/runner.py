@@ -95,7 +95,7 @@ def run_jobs(
     ...     jobs = [Job("count", "parties", 20.0, first, 1, 1) for first in range(2)]
     ...     rows = run_jobs(jobs, count_experiment.run, Path(folder), backend=Backend(workers=1))
     ...     len(rows), len(list(Path(folder).iterdir()))
-    (14, 2)
+    (20, 2)
     """
     backend = backend or Backend()
     make_folder(parts)

@@ -153,6 +153,11 @@ def weights_points(rows: Sequence[Row]) -> list[Row]:
             point |= {"rmse": rmse, "low": low, "high": high, "draws": len(some)}
             averaged = [name for name in ("bias", "bound", "at_most", "covered", "covered_wide") if name in some[0]]
             points.append(point | {name: float(column(some, name).mean()) for name in averaged})
+    here = [row for row in rows if row["panel"] == "records"]
+    for (x, records, spread, mechanism), some in grouped(here, "x", "records", "spread", "mechanism").items():
+        rmse, low, high = root_mean_square(column(some, "error"))
+        point = {"panel": "records", "x": x, "records": records, "spread": spread, "mechanism": mechanism}
+        points.append({**point, "rmse": rmse, "low": low, "high": high, "draws": len(some)})
     here = [row for row in rows if row["panel"] == "coverage"]
     for (x, threshold, density), some in grouped(here, "x", "threshold", "density").items():
         point = {"panel": "coverage", "x": x, "threshold": threshold, "density": density, "mechanism": "W"}

@@ -13,7 +13,8 @@ from tpmdp.experiments.claims.claim import ClaimStatus
 from tpmdp.experiments.jobs import Row, Value
 from tpmdp.experiments.results import NotMeasuredError, Results
 from tpmdp.experiments.summary import CONFIDENCE, column, grouped, mean_interval, ratio_interval
-from tpmdp.experiments.weights_experiment import SCALED
+from tpmdp.experiments.weights_experiment import MEASURED, RIVALS
+from tpmdp.experiments.weights_records import SPREADS
 
 SHOWN: Final = (-1.0, -0.5, -0.2, -0.1, 0.0, 0.1, 0.2, 0.5, 1.0)
 """Correlations in the table; the figure has all."""
@@ -82,7 +83,12 @@ def _count(
     """The ratio of two errors of a count, over the same draws."""
 
     def check(results: Results) -> tuple[str, bool]:
-        here = [row for row in _rows(results, "default") if row["x"] == parties]
+        panel = "default" if parties in MEASURED else "threshold"
+        here = [
+            row
+            for row in _rows(results, panel)
+            if row["x"] == parties and (panel == "default" or row["threshold"] == parties // 2)
+        ]
         squares = [column([row for row in here if row["mechanism"] == name], "error") ** 2 for name in (above, below)]
         if not all(map(len, squares)):
             raise NotMeasuredError(parties)
@@ -163,13 +169,36 @@ def adversary_table(results: Results) -> list[Row]:
                 continue
             ours = by["W"]
             row: Row = {"ones placed by budget": words.format(x)}
-            row |= {
-                f"RMSE of {name}": _decimal(by[name]["rmse"]) if name in by else "" for name in ("G", "W", "Sample")
-            }
+            row |= {f"RMSE of {name}": _decimal(by[name]["rmse"]) if name in by else "" for name in RIVALS}
             row |= {"bias of W": _decimal(ours["bias"]), "stated bound": _decimal(ours["bound"])}
             row |= {"interval covers": _percent(ours["covered"]), "widened one": _percent(ours["covered_wide"])}
             rows.append(row)
     return rows
+
+
+def records_table(results: Results) -> list[Row]:
+    """The error by records per party and what is known of the parties, and W's over that of the others."""
+    here = [point for point in results.weights if point["panel"] == "records"]
+    rows: list[Row] = []
+    for (records, spread), some in grouped(here, "records", "spread").items():
+        errors = {str(point["mechanism"]): float(point["rmse"] or 0) for point in some}
+        row: Row = {"records per party": records, "spread": f"{float(spread or 0):g}"}
+        row |= {name: _decimal(error) for name, error in errors.items()}
+        rows.append(row | {f"W/{name}": f"{errors['W'] / errors[name]:.2f}" for name in errors if name != "W"})
+    return rows
+
+
+def _records(records: str, below: str) -> Callable[[Results], tuple[str, bool]]:
+    """The ratio of W's expected error to another's, where nothing is known of the parties' averages."""
+
+    def check(results: Results) -> tuple[str, bool]:
+        here = [row for row in _rows(results, "records") if (row["records"], row["spread"]) == (records, SPREADS[0])]
+        squares = [column([row for row in here if row["mechanism"] == name], "error") ** 2 for name in ("W", below)]
+        ratio, low, high = (float(np.sqrt(value)) for value in ratio_interval(squares[0], squares[1]))
+        errors = [float(np.sqrt(values.mean())) for values in squares]
+        return f"{_with_interval(ratio, low, high)}: {errors[0]:.1f} against {errors[1]:.1f}", ratio < 1
+
+    return check
 
 
 def _decimal(value: Value) -> str:
@@ -180,6 +209,11 @@ def _percent(value: Value) -> str:
     return f"{100 * float(value or 0):.1f} %"
 
 
+_NEAREST: Final = {
+    "two levels": "two levels",
+    "T": "one effective budget (T)",
+    "Sample, scaled back": "Sample that is scaled back, as W is",
+}
 WANTED: Final = (
     _Wanted(
         "Count, n = 1000, t = 500: RMSE of W over that of G",
@@ -198,19 +232,24 @@ WANTED: Final = (
     _Wanted("Widened intervals, whatever the data", "cover 95 %", _covers_always),
     _Wanted("Bias, whatever the data", "within its bound", _bounded),
     _Wanted(
-        "Count, n = 1000: W over Sample that is scaled back, as W is",
-        "below 1",
-        _count(1000, "W", SCALED.name, good=lambda x: x < 1),
-    ),
-    _Wanted(
-        "Count, n = 10,000: W over Sample that is scaled back, as W is",
-        "below 1",
-        _count(10_000, "W", SCALED.name, good=lambda x: x < 1),
-    ),
-    _Wanted(
         "Count, n = 1000: sampling by private coins (LS) over W",
         "above 1",
         _count(1000, "LS", "W", good=lambda x: x > 1),
+    ),
+    *(
+        _Wanted(f"Count, n = {parties:,}: W over {words}", "below 1", _count(parties, "W", name, good=lambda x: x < 1))
+        for parties in (5, 20, *MEASURED)
+        for name, words in (_NEAREST if parties in MEASURED else {"G": "G", **_NEAREST}).items()
+    ),
+    *(
+        _Wanted(f"Regression, n = 50,000: W over {_NEAREST[name]}", f"at most {most:g}", _regression(name, most))
+        for name, most in (("two levels", 1.0), ("T", 1.0), ("Sample, scaled back", 1.2))
+    ),
+    *(
+        _Wanted(f"20 parties, records per party {records}: expected error of W over {name}", "below 1", check)
+        for records in ("1", "100 to 10,000")
+        for name in ("G", "two levels", "T")
+        for check in [_records(records, name)]
     ),
 )
 """What weights are for, and what is claimed of them."""

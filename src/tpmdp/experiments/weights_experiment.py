@@ -20,11 +20,11 @@ from tpmdp._util.clock import now_s
 from tpmdp.experiments.jobs import Job, Row, Value, rows_of_draws
 from tpmdp.experiments.population import People
 from tpmdp.experiments.scenario import DEFAULT, Scenario
+from tpmdp.experiments.weights_records import PARTIES, record_rows
 from tpmdp.mechanisms.local_sample import LocalSample
 from tpmdp.mechanisms.mechanism import Mechanism, Setting
 from tpmdp.mechanisms.problem import CountProblem
 from tpmdp.mechanisms.registry import MECHANISMS
-from tpmdp.mechanisms.sample import ScaledSample
 from tpmdp.planning.balance import balance
 from tpmdp.planning.plan import plan
 from tpmdp.spec import Spec
@@ -33,6 +33,8 @@ SMALL: Final = consortium.SIZES
 LARGE: Final = DEFAULT.parties
 SIZES: Final = (*SMALL, LARGE)
 COMPARED: Final = count.NAMES
+RIVALS: Final = ("G", "W", "two levels", "T", "Sample", "Sample, scaled back")
+"""W, what it improves on, and what is nearest to it."""
 MEASURED: Final = (1_000, 10_000)
 """Numbers of parties at which the targets for W are checked."""
 HALF: Final = 0.5
@@ -48,7 +50,6 @@ RUNS, QUICK_RUNS = 300, 6
 _BLOCK: Final = 20
 _RUNS_BLOCK: Final = 6
 TIMED: Final = 1_000_000
-SCALED: Final = ScaledSample()
 _TIMES: Final = 3
 _Z: Final = float(stats.norm.ppf(0.975))
 
@@ -57,7 +58,7 @@ def jobs(quick: bool, seed: int, people: People | None = None) -> list[Job]:
     """All panels; the regression is left out where a file has too few people.
 
     >>> sorted({job.panel for job in jobs(True, 1)})
-    ['adversary', 'coverage', 'default', 'regression', 'threshold', 'worst']
+    ['adversary', 'coverage', 'default', 'records', 'regression', 'threshold', 'worst']
     """
     people = people or People()
     draws = QUICK_DRAWS if quick else DRAWS
@@ -67,6 +68,7 @@ def jobs(quick: bool, seed: int, people: People | None = None) -> list[Job]:
         "adversary": QUICK_CORRELATIONS if quick else CORRELATIONS,
         "worst": (-1.0, 1.0),
         "coverage": COVERED,
+        "records": (PARTIES,),
     }
     settings: tuple[tuple[str, Value], ...] = (("quick", quick), ("intervals", "of answers"), ("scaled", True))
     result = [
@@ -108,7 +110,7 @@ def _weight(panel: str, x: float) -> float:
     """About seconds."""
     if panel == "threshold":
         return 2.0 if x >= LARGE else 0.01 * x
-    return {"default": x / 500, "coverage": 0.1 + x / 1000}.get(panel, 0.1)
+    return {"default": x / 500, "coverage": 0.1 + x / 1000, "records": 1.0}.get(panel, 0.1)
 
 
 def run(job: Job) -> list[Row]:
@@ -123,6 +125,7 @@ def run(job: Job) -> list[Row]:
         "adversary": _adversary,
         "worst": _worst,
         "coverage": _coverage,
+        "records": record_rows,
         "regression": _regression,
     }[job.panel]
     return rows_of_draws(job, work)
@@ -182,8 +185,7 @@ def _default(job: Job, random: np.random.Generator) -> list[Row]:
     parties = int(job.x)
     problem = CountProblem(draw_bits(parties, count.DENSITY, random))
     setting = draw_setting(parties, random)
-    shown: dict[str, Mechanism] = {name: MECHANISMS[name] for name in ("G", "W", "Sample")}
-    shown[SCALED.name] = SCALED
+    shown: dict[str, Mechanism] = {name: MECHANISMS[name] for name in RIVALS}
     if parties == LARGE:
         shown["LS"] = LocalSample()
     return [
@@ -214,7 +216,7 @@ def _adversary(job: Job, random: np.random.Generator) -> list[Row]:
     """Budgets that are more or less related to the data."""
     setting = draw_setting(LARGE, random)
     problem = CountProblem(correlated_bits(setting.spec.epsilon, job.x, random))
-    return [_judged(name, setting, problem) for name in ("G", "W", "Sample")]
+    return [_judged(name, setting, problem) for name in RIVALS]
 
 
 def _worst(job: Job, random: np.random.Generator) -> list[Row]:
@@ -277,11 +279,10 @@ def _regression(job: Job, random: np.random.Generator) -> list[Row]:
     size = regression.people_needed(int(job.x))
     everyone = regression.people_of(job).records(job.seed, max(size, regression.SYNTHETIC))
     people = everyone[random.choice(len(everyone), size, replace=False)]
-    names = ("G", "W", "Sample", "non-pri")
     return [
         {"fold": fold, "mechanism": name, "error": errors[name]}
         for fold, errors in enumerate(regression.cross_validate(people, Scenario(int(job.x)), random))
-        for name in names
+        for name in (*RIVALS, "non-pri")
     ]
 
 

@@ -35,7 +35,8 @@ from tpmdp.protocol.messages import Kind, MessageError, decode, session_of
 from tpmdp.protocol.party import PartySession, ProtocolError
 from tpmdp.protocol.secrets import FreshSecrets, MappingStore, StoredSecrets
 from tpmdp.protocol.terms import Terms
-from tpmdp.study.session import charge_of, key_of, noise_source, noisy_vector
+from tpmdp.study.cost import charge_of
+from tpmdp.study.session import key_of, noise_source, noisy_vector
 
 STATE: Final = "tpmdp"  # in the client's context, which Flower stores between messages
 EXAMPLES: Final = "num-examples"

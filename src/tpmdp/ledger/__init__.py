@@ -1,6 +1,6 @@
 """What one party has spent on privacy: a durable, append-only, hash-chained ledger in one SQLite file."""
 
-from tpmdp.ledger.book import Ledger, Status, Stored
+from tpmdp.ledger.book import Hold, Ledger, Status, Stored
 from tpmdp.ledger.entry import Entry, SessionKey
 from tpmdp.ledger.schema import UNITS
 from tpmdp.ledger.spending import (
@@ -24,6 +24,7 @@ __all__ = [
     "UNITS",
     "Charge",
     "Entry",
+    "Hold",
     "Ledger",
     "LedgerError",
     "OverspendError",

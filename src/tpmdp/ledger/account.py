@@ -7,7 +7,7 @@ towards the total by record, too.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from tpmdp.errors import InputError, shown
@@ -102,25 +102,27 @@ class Account(LedgerFile):
         with self._guard():
             return self._spent(self._balance(counted), counted)
 
-    def after(self, charge: Charge, *, unit: str, session: bytes, limit: tuple[float, float] | None = None) -> Spent:
+    def after(
+        self, charge: Charge, *, unit: str, sessions: Collection[bytes], limit: tuple[float, float] | None = None
+    ) -> Spent:
         """What would be spent and left after this charge; nothing is written.
 
-        `session` is the one that would be charged: room that it holds already is not counted twice. `limit` stands for
-        one that would be set first.
+        `sessions` are those that it is for: room that they hold already is not counted twice. `limit` stands for one
+        that would be set first.
 
         >>> import pathlib, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     with Account.create(pathlib.Path(folder) / "a.ledger", "hospital", 1.0, 1e-6) as ledger:
-        ...         spent = ledger.after(Charge(0.1, 0.0, 0.5, 1e-6), unit="record", session=bytes(32))
+        ...         spent = ledger.after(Charge(0.1, 0.0, 0.5, 1e-6), unit="record", sessions=[bytes(32)])
         ...         round(spent.epsilon, 2), round(spent.left, 2), ledger.spent().epsilon
         (0.4, 0.9, 0.0)
         """
         check_unit(unit)
         with self._guard():
-            plain, held = self._balance(unit), self._balance(unit, holds_besides=session)
-            sessions = self._spent(plain, unit).sessions + 1
-            others = len([each for each in self._holds_of(unit) if each != session.hex()])
-        return spent_after(plain, charge, held=held, limit=limit, sessions=sessions, holds=others)
+            plain, held = self._balance(unit), self._balance(unit, holds_besides=sessions)
+            count = self._spent(plain, unit).sessions + len(sessions)
+            others = len(self._holds_of(unit).keys() - {each.hex() for each in sessions})
+        return spent_after(plain, charge, held=held, limit=limit, sessions=count, holds=others)
 
     def limit(self, unit: str, until: int | None = None) -> tuple[float, float]:
         """The most that may be spent in this unit, epsilon and delta; epsilon is infinite where there is no limit.
@@ -139,7 +141,7 @@ class Account(LedgerFile):
         query = f"SELECT count(*) FROM entries WHERE kind IN ('charge', 'reserve') {among}"  # noqa: S608
         total = balance.mu_squared_total
         holds = self._holds_of(unit)
-        mu_left, left = room_left(self._balance(unit, holds_besides=b""))
+        mu_left, left = room_left(self._balance(unit, holds_besides=()))
         return Spent(
             math.nextafter(math.sqrt(total), math.inf) if total else 0.0,
             balance.closeness_total,
@@ -152,8 +154,10 @@ class Account(LedgerFile):
             held=len(holds),
         )
 
-    def _balance(self, unit: str, holds_besides: bytes | None = None) -> Totals:
-        """Totals and limit of a unit. With `holds_besides` also what the sessions other than this one hold."""
+    def _balance(
+        self, unit: str, holds_besides: Collection[bytes] | None = None, plans_besides: Collection[str] = ()
+    ) -> Totals:
+        """Totals and limit of a unit. With `holds_besides` also what other sessions hold, under other plans."""
         balance = self._own_balance(unit)
         if unit == "record":
             more = self._own_balance("party")
@@ -163,16 +167,17 @@ class Account(LedgerFile):
                 closeness_total=add_up(balance.closeness_total, more.closeness_total),
             )
         if holds_besides is not None:
-            for session, (mu, closeness) in self._holds_of(unit).items():
-                if session != holds_besides.hex():
+            own = {session.hex() for session in holds_besides}
+            for session, (mu, closeness) in self._holds_of(unit, plans_besides).items():
+                if session not in own:
                     balance = balance.with_charge(mu, closeness)
         return balance
 
-    def _holds_of(self, unit: str) -> dict[str, tuple[float, float]]:
+    def _holds_of(self, unit: str, plans_besides: Collection[str] = ()) -> dict[str, tuple[float, float]]:
         """What is set aside, by session: of several plans one can be charged, so the most that one of them costs."""
         most: dict[str, tuple[float, float]] = {}
         for entry in self.holds():
-            if unit in ("record", entry.unit):
+            if unit in ("record", entry.unit) and entry.plan not in plans_besides:
                 mu, closeness = most.get(entry.session, (0.0, 0.0))
                 most[entry.session] = max(mu, entry.mu), max(closeness, entry.closeness)
         return most
@@ -198,10 +203,35 @@ class Account(LedgerFile):
         query = f"{self._select} AS held WHERE kind = 'hold' AND NOT EXISTS ({others}) ORDER BY number"
         return [Entry(*row) for row in self._read(query)] if self._version > 1 else []
 
-    def _check_limits(self, study: str, charge: Charge, *, unit: str, besides: bytes | None) -> None:
+    def under_way(self) -> list[Entry]:
+        """What was begun and has not ended, oldest first: holds, and charges that are not settled.
+
+        >>> import pathlib, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with Account.create(pathlib.Path(folder) / "a.ledger", "hospital", 1.0, 1e-6) as ledger:
+        ...         ledger.under_way()
+        []
+        """
+        settled = "SELECT 1 FROM entries WHERE session = begun.session AND kind = 'settle'"
+        query = (
+            f"{self._select} AS begun WHERE kind IN ('charge', 'reserve') AND NOT EXISTS ({settled}) ORDER BY number"
+        )
+        with self._guard():
+            charged = [Entry(*row) for row in self._read(query)]
+            return sorted([*self.holds(), *charged], key=lambda entry: entry.number)
+
+    def _check_limits(
+        self,
+        study: str,
+        charge: Charge,
+        *,
+        unit: str,
+        besides: Collection[bytes] | None,
+        plans_besides: Collection[str] = (),
+    ) -> None:
         """Refuse a charge over a limit: with all that is spent, and for a hold with what other sessions hold, too."""
         for counted in UNITS if unit == "party" else (unit,):
-            before = self._balance(counted, holds_besides=besides)
+            before = self._balance(counted, holds_besides=besides, plans_besides=plans_besides)
             after = before.with_charge(charge.mu, charge.closeness)
             if not after.is_within:
                 alone = promise(square_up(charge.mu), charge.closeness, before.limit_delta)

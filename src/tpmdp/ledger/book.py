@@ -9,20 +9,21 @@ conditional on the state before:
     cancel   of a hold: the entry is never used again
 
 An entry is known by session and plan. Several plans of one session may be held, as after a mistake in a study file was
-mended; one of them can be charged. Every sum is rounded up. Sessions k with mu_k and closeness tau_k promise together,
-at the limit's delta, the epsilon of `promise`: epsilon_of(sqrt(sum mu_k^2), delta e^(-sum tau_k)) + 2 sum tau_k.
+mended; one of them can be charged, which erases what is stored for the others. Every sum is rounded up. Sessions k with
+mu_k and closeness tau_k promise together, at the limit's delta, the epsilon of `promise`: epsilon_of(sqrt(sum mu_k^2),
+delta e^(-sum tau_k)) + 2 sum tau_k.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Final, Literal
 
 from tpmdp.errors import InputError, shown
 from tpmdp.ledger.account import Account, check_unit
-from tpmdp.ledger.entry import SESSION_BYTES, Entry, SessionKey
+from tpmdp.ledger.entry import SESSION_BYTES, Entry, SessionKey, stand_in_plan
 from tpmdp.ledger.file import check_text
 from tpmdp.ledger.spending import Charge, LedgerError
 
@@ -48,6 +49,20 @@ class Stored:
 
     new: bool
     private: dict[str, bytes] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Hold:
+    """Room to set aside for a session, with the private state that is stored with it.
+
+    >>> Hold(SessionKey(bytes(32), bytes(32)), "flu", Charge(0.1, 0.0, 0.5, 1e-6)).private
+    {}
+    """
+
+    key: SessionKey
+    study: str
+    charge: Charge
+    private: Mapping[str, bytes] = field(default_factory=dict, repr=False)
 
 
 def _check_key(key: SessionKey) -> None:
@@ -92,10 +107,20 @@ class Ledger(Account):
 
     # Sessions ---------------------------------------------------------------------------------------------------------
 
-    def hold(self, key: SessionKey, study: str, charge: Charge, *, unit: str, private: Mapping[str, bytes]) -> Stored:
+    def hold(
+        self,
+        key: SessionKey,
+        study: str,
+        charge: Charge,
+        *,
+        unit: str,
+        private: Mapping[str, bytes],
+        stand_in: SessionKey | None = None,
+    ) -> Stored:
         """Set room aside for the session and store its private state; nothing is spent.
 
-        A session that is held or charged already gets the private state stored first.
+        A session that is held or charged already gets the private state stored first. `stand_in` is what stood for it
+        while its plan was not known: if that is cancelled, so is the session.
 
         >>> import pathlib, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -106,13 +131,22 @@ class Ledger(Account):
             ...
         tpmdp.ledger.spending.OverspendError: study flu would cost hospital epsilon 4.33618 and make ...
         """
-        return self._enter(key, "hold", study, charge=charge, unit=unit, private=private)
+        return self._enter(key, "hold", study, charge=charge, unit=unit, private=private, stand_in=stand_in)
 
-    def charge(self, key: SessionKey, study: str, charge: Charge, *, unit: str, private: Mapping[str, bytes]) -> Stored:
+    def charge(
+        self,
+        key: SessionKey,
+        study: str,
+        charge: Charge,
+        *,
+        unit: str,
+        private: Mapping[str, bytes],
+        stand_in: SessionKey | None = None,
+    ) -> Stored:
         """Charge the session and store its private state; once this returns, both are on the disk.
 
         It may have been held before, and the limit in force is checked again. A session that is charged already is not
-        charged again, and gets the private state stored first.
+        charged again, and gets the private state stored first. `stand_in` is as in `hold`.
 
         >>> import pathlib, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -122,7 +156,7 @@ class Ledger(Account):
         ...         stored.new, ledger.status(key)
         (True, 'charged')
         """
-        return self._enter(key, "charge", study, charge=charge, unit=unit, private=private)
+        return self._enter(key, "charge", study, charge=charge, unit=unit, private=private, stand_in=stand_in)
 
     def _enter(
         self,
@@ -133,6 +167,7 @@ class Ledger(Account):
         charge: Charge,
         unit: str,
         private: Mapping[str, bytes],
+        stand_in: SessionKey | None,
     ) -> Stored:
         _check_key(key)
         values = _check_private(private)
@@ -144,16 +179,66 @@ class Ledger(Account):
             is_charged = bool(entries) and entries[-1].is_charge
             if not is_charged:
                 self._check_other_plans(key)
+                if stand_in is not None and self.status(stand_in) == "cancelled":
+                    raise _cancelled(key)
             if is_charged or (entries and kind == "hold"):
                 return Stored(False, self._stored(key))
             balance = self._own_balance(unit)
             # What was held has its room; what was not must leave the others theirs.
-            self._check_limits(study, charge, unit=unit, besides=None if entries else key.session)
+            self._check_limits(study, charge, unit=unit, besides=None if entries else [key.session])
             after = balance if kind == "hold" else balance.with_charge(charge.mu, charge.closeness)
-            self._append(last, kind, balance=after, unit=unit, key=key, study=study, charge=charge)
+            last = self._append(last, kind, balance=after, unit=unit, key=key, study=study, charge=charge)
             stored = self._stored(key)
             self._store(self._place_of(key), {name: value for name, value in values.items() if name not in stored})
+            if kind == "charge":
+                self._erase_other_plans(key)
+                others = self._other_rounds(key)
+                for entry in self.holds() if others else ():  # later rounds under a plan that is never charged
+                    if entry.plan in others:
+                        last = self._end(last, "cancel", entry)
         return Stored(True, {**values, **stored})
+
+    def hold_all(self, holds: Sequence[Hold], study: str, joint: Charge, *, unit: str) -> Stored:
+        """Set room aside for several sessions of one study, for all or for none; returns what the first one stores.
+
+        `joint` is what they cost together. If the first is entered already, nothing is written: its room was set aside
+        with that of the others.
+
+        >>> import pathlib, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with Ledger.create(pathlib.Path(folder) / "a.ledger", "hospital", 1.0, 1e-6) as ledger:
+        ...         keys = [SessionKey(bytes([each]) * 32, bytes(32)) for each in (1, 2)]
+        ...         holds = [Hold(key, "flu", Charge(0.1, 0.0, 0.5, 1e-6)) for key in keys]
+        ...         ledger.hold_all(holds, "flu", Charge(0.15, 0.0, 0.5, 1e-6), unit="record").new, ledger.spent().held
+        (True, 2)
+        """
+        for hold in holds:
+            _check_key(hold.key)
+            check_text("study", hold.study)
+        values = [_check_private(hold.private) for hold in holds]
+        check_unit(unit)
+        with self._transaction() as last:
+            entries = self._entries_of(holds[0].key)
+            self._check_usable(holds[0].key, entries, holds[0].study, charge=holds[0].charge, unit=unit)
+            if entries:
+                return Stored(False, self._stored(holds[0].key))
+            for hold in holds:
+                self._check_usable(hold.key, self._entries_of(hold.key), hold.study, charge=hold.charge, unit=unit)
+                self._check_other_plans(hold.key)
+            others = self._other_plans(holds[0].key) | self._other_rounds(holds[0].key)
+            sessions = [hold.key.session for hold in holds]
+            self._check_limits(study, joint, unit=unit, besides=sessions, plans_besides=others)
+            for hold, private in zip(holds, values, strict=True):
+                if self._entries_of(hold.key):
+                    continue  # held already
+                own = [hold.key.session]
+                self._check_limits(hold.study, hold.charge, unit=unit, besides=own, plans_besides=others)
+                balance = self._own_balance(unit)
+                last = self._append(
+                    last, "hold", balance=balance, unit=unit, key=hold.key, study=hold.study, charge=hold.charge
+                )
+                self._store(self._place_of(hold.key), private)
+        return Stored(True, values[0])
 
     def _check_usable(
         self, key: SessionKey, entries: Sequence[Entry], study: str, *, charge: Charge, unit: str
@@ -177,6 +262,17 @@ class Ledger(Account):
             if before != now:
                 raise LedgerError(_name(key), f"is entered with {item.name} {before!r}, not {now!r}", "start a new one")
 
+    def _other_rounds(self, key: SessionKey) -> set[str]:
+        """What stands for later rounds under the other plans that were entered for the session of a first round.
+
+        One of all these plans is charged at most, with its rounds.
+        """
+        return {stand_in_plan(bytes.fromhex(plan)).hex() for plan in self._other_plans(key)}
+
+    def _other_plans(self, key: SessionKey) -> set[str]:
+        query = f"{self._select} WHERE session = ? AND session <> ''"
+        return {Entry(*row).plan for row in self._read(query, (key.session.hex(),))} - {"", key.plan.hex()}
+
     def _check_other_plans(self, key: SessionKey) -> None:
         """One plan of a session can be charged: what the others would send depends on other noise."""
         if self.charged_plan(key.session) is not None:
@@ -184,8 +280,12 @@ class Ledger(Account):
                 _name(key), "was charged with another plan or query", "set another number for the session"
             )
 
-    def check_room(self, key: SessionKey, study: str, charge: Charge, *, unit: str) -> None:
+    def check_room(
+        self, key: SessionKey, study: str, charge: Charge, *, unit: str, others: Collection[bytes] = ()
+    ) -> None:
         """Refuse as `hold` would, and change nothing; a session that was entered already has its room.
+
+        `others` are further sessions that the charge is for, as of `hold_all`.
 
         >>> import pathlib, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -200,7 +300,8 @@ class Ledger(Account):
         if status == "unknown":
             with self._guard():
                 self._check_other_plans(key)
-                self._check_limits(study, charge, unit=unit, besides=key.session)
+                besides, plans = [key.session, *others], self._other_rounds(key)
+                self._check_limits(study, charge, unit=unit, besides=besides, plans_besides=plans)
 
     def settle(self, key: SessionKey, outcome: str, keep: Mapping[str, bytes]) -> None:
         """Note how the session ended, and erase its private state except `keep`. The charge stays.
@@ -223,6 +324,7 @@ class Ledger(Account):
             entry = self._charged(key)
             self._end(last, "settle", entry, outcome=shown(outcome, _OUTCOME_MAX))
             self._store(_place(entry), values)
+            self._erase_other_plans(key)
 
     def cancel(self, key: SessionKey) -> None:
         """Give up a hold: its room is free, its private state is erased, and it is never used again.
@@ -239,21 +341,38 @@ class Ledger(Account):
         tpmdp.ledger.spending.LedgerError: session 0000000000000000 was cancelled: set another number for the session
         in the study
         """
-        with self._transaction() as last:
-            entries = self._entries_of(key)
-            if not entries or entries[-1].kind != "hold":
-                status = self.status(key)
-                raise LedgerError(_name(key), f"is {status}, not held", "nothing was changed; only a hold is cancelled")
-            self._end(last, "cancel", entries[-1])
+        self.cancel_all(lambda: [key])
 
-    def _end(self, last: Entry, kind: str, entry: Entry, outcome: str = "") -> None:
+    def cancel_all(self, chosen: Callable[[], Iterable[SessionKey]]) -> None:
+        """The same for several holds: all are cancelled or none. `chosen` is called when no other process can write.
+
+        >>> import pathlib, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with Ledger.create(pathlib.Path(folder) / "a.ledger", "hospital", 1.0, 1e-6) as ledger:
+        ...         keys = [SessionKey(bytes([each]) * 32, bytes(32)) for each in (1, 2)]
+        ...         for key in keys:
+        ...             _ = ledger.hold(key, "flu", Charge(0.1, 0, 1, 1e-6), unit="record", private={})
+        ...         ledger.cancel_all(lambda: keys)
+        ...         ledger.holds()
+        []
+        """
+        with self._transaction() as last:
+            for key in chosen():
+                entries = self._entries_of(key)
+                if not entries or entries[-1].kind != "hold":
+                    problem = f"is {self.status(key)}, not held"
+                    raise LedgerError(_name(key), problem, "nothing was changed; only a hold is cancelled")
+                last = self._end(last, "cancel", entries[-1])
+
+    def _end(self, last: Entry, kind: str, entry: Entry, outcome: str = "") -> Entry:
         """Append the entry that ends a session, and erase its private state."""
         key = SessionKey(bytes.fromhex(entry.session), bytes.fromhex(entry.plan))
         unit = entry.unit or self.unit
-        self._append(
+        ended = self._append(
             last, kind, balance=self._own_balance(unit), unit=unit, key=key, study=entry.study, outcome=outcome
         )
         self._connection.execute("DELETE FROM private WHERE session = ?", (_place(entry),))
+        return ended
 
     def status(self, key: SessionKey) -> Status:
         """How far the session has come with this plan.
@@ -282,7 +401,7 @@ class Ledger(Account):
         with self._guard():
             return self._entries_of(key)
 
-    # Private state of a session, erased when it is settled or cancelled -----------------------------------------------
+    # Private state of a session, erased when it is settled or cancelled, or another plan is charged -------------------
 
     def keep(self, key: SessionKey, name: str, value: bytes) -> bytes:
         """Store private state of a session under way unless the name is taken; returns what is stored.
@@ -377,6 +496,22 @@ class Ledger(Account):
             rows = [(self._place_of(key), name) for name in names]
             self._connection.executemany("DELETE FROM private WHERE session = ? AND name = ?", rows)
 
+    def erase_other_plans(self, sessions: Iterable[bytes]) -> None:
+        """Erase what is stored for plans of these sessions that can never be charged, since another one was.
+
+        A charge does that itself; this is for ledgers in which older versions left something.
+        """
+        with self._transaction():
+            for session in sessions:
+                plan = self.charged_plan(session)
+                if plan:
+                    self._erase_other_plans(SessionKey(session, plan))
+
+    def _erase_other_plans(self, key: SessionKey) -> None:
+        session = key.session.hex()
+        among = (session, f"{session}g", self._place_of(key))  # "g" comes after all digits of a plan
+        self._connection.execute("DELETE FROM private WHERE session > ? AND session < ? AND session <> ?", among)
+
     # Notes of other parties' ledgers ----------------------------------------------------------------------------------
 
     def witnessed(self, public_keys: Iterable[bytes]) -> dict[bytes, bytes]:
@@ -414,8 +549,11 @@ class Ledger(Account):
         entries = self._entries_of(key)
         if not entries:
             raise LedgerError(_name(key), "is not in the ledger", "hold or charge it first")
-        if _STATUS[entries[-1].kind] not in ("held", "charged"):
+        status = _STATUS[entries[-1].kind]
+        if status not in ("held", "charged"):
             raise LedgerError(_name(key), "is finished", "start a new session")
+        if status == "held":
+            self._check_other_plans(key)  # whose charge has erased what was stored
         return entries[-1]
 
     def _place_of(self, key: SessionKey) -> str:

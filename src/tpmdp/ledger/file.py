@@ -76,7 +76,7 @@ def parse_head(text: str) -> str:
     """A hash of an entry that somebody noted."""
     head = text.strip().lower()
     if len(head) != 64 or set(head) - set("0123456789abcdef"):
-        raise InputError("head", text, "must be 64 hex digits", "give a hash that verify or show printed earlier")
+        raise InputError("head", text, "must be 64 characters (0-9, a-f)", "give one that was printed earlier")
     return head
 
 

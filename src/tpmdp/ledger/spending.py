@@ -150,22 +150,22 @@ def rounded_up(value: float, digits: int = 6) -> str:
     return _in_digits(value, digits, ROUND_CEILING)
 
 
-def rounded_down(value: float) -> str:
-    """A remainder in six digits, never shown larger than it is.
+def rounded_down(value: float, digits: int = 6) -> str:
+    """A remainder in a few digits, never shown larger than it is.
 
-    >>> rounded_down(0.9999999), rounded_down(0.0)
-    ('0.999999', '0')
+    >>> rounded_down(0.9999999), rounded_down(0.0), rounded_down(3.95838, 3)
+    ('0.999999', '0', '3.95')
     """
-    return _in_digits(value, 6, ROUND_FLOOR)
+    return _in_digits(value, digits, ROUND_FLOOR)
 
 
-def left_text(left: float, budget: float) -> str:
+def left_text(left: float, budget: float, digits: int = 6) -> str:
     """What is left of a budget, rounded down; less than a thousandth is of no use to a release, and none.
 
     >>> left_text(0.559778, 1.0), left_text(0.000279, 0.5), left_text(0.0, 0.0), left_text(1.0, float("inf"))
     ('0.559778', 'none', 'none', '1')
     """
-    return NONE_LEFT if left <= _USEFUL * budget < math.inf else rounded_down(left)
+    return NONE_LEFT if left <= _USEFUL * budget < math.inf else rounded_down(left, digits)
 
 
 def _in_digits(value: float, digits: int, rounding: str) -> str:

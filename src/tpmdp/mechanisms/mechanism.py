@@ -13,7 +13,7 @@ from tpmdp._util.arrays import BoolArray, FloatArray, IntArray
 from tpmdp.errors import InputError
 from tpmdp.mechanisms.problem import Accuracy, Problem
 from tpmdp.planning.plan import needs
-from tpmdp.planning.weights import Weights, make_weights
+from tpmdp.planning.weights import Weights, baseline_weights, make_weights
 from tpmdp.spec import Spec
 
 _UP: Final = 1 + 2.0**-50  # more than the rounding of a few products
@@ -81,14 +81,27 @@ class Setting:
         return make_weights(self.spec, lambda: self.need, "balanced", spread=self.spread)
 
     @cached_property
-    def weighted(self) -> Setting:
+    def one_budget(self) -> Weights:
+        """Weight 1 for the most liberal parties and 0 for the others, of least expected error.
+
+        >>> Setting.of(Spec(epsilon=[0.1, 1.0, 1.0], delta=1e-6, threshold=1)).one_budget.each
+        array([0., 1., 1.])
+        """
+        return baseline_weights(self.spec, self.need, "one budget", spread=self.spread)
+
+    @cached_property
+    def two_levels(self) -> Weights:
+        """Weight 1 for the most liberal parties and one weight for the others, of least expected error."""
+        return baseline_weights(self.spec, self.need, "two levels", spread=self.spread)
+
+    def weighted(self, weights: Weights) -> Setting:
         """The same parties when each contributes its input times its weight: they need less noise.
 
         >>> setting = Setting.of(Spec(epsilon=[0.1, 1.0, 1.0], delta=1e-6, threshold=1))
-        >>> setting.need.round(1), setting.weighted.need.round(1)
+        >>> setting.need.round(1), setting.weighted(setting.weights).need.round(1)
         (array([1318. ,   17.8,   17.8]), array([17.8, 17.8, 17.8]))
         """
-        each = self.weights.each
+        each = weights.each
         need = np.where(each == 1, self.need, self.need * each**2 * _UP)
         return Setting(self.spec.weighted(each), need, self.spread)
 

@@ -19,6 +19,7 @@ from tpmdp.page import join_view, plan_view, study_view, verify_view, watch_view
 from tpmdp.page.folder import Folder
 from tpmdp.page.gate import Gate, Keeper
 from tpmdp.page.layout import problem_page
+from tpmdp.page.routes import is_navigation
 
 _STATIC: Final[Mapping[str, str]] = {
     "page.js": "text/javascript; charset=utf-8",
@@ -70,6 +71,6 @@ async def _refused(request: Request, error: Exception) -> Response:
     else:
         status, text = 500, "The page has failed here: that is a mistake in tpmdp. Nothing was charged by it."
         _LOGGER.error("%s", f"{request.method} {request.url.path}: {type(error).__name__}")
-    if request.method == "GET":
+    if request.method == "GET" or is_navigation(request):
         return HTMLResponse(problem_page(status, text), status)
     return PlainTextResponse(text, status)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -15,6 +16,10 @@ from tpmdp.report.markup import Html, joined, tag
 
 FIELDS_MAX: Final = 20_000
 _WHOLE_DIGITS: Final = 15
+_THOUSANDS: Final = re.compile(r"[0-9]{1,3}(,[0-9]{3}){1,5}(\.[0-9]{1,20})?")
+
+
+NOTHING: Final = Html("")
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,10 @@ class PageForm:
         """The texts of a field that is there several times."""
         return [value.strip() for value in self.values.get(name, [])]
 
+    def without_action(self) -> PageForm:
+        """The fields as they are typed, before the button did anything."""
+        return PageForm({name: values for name, values in self.values.items() if name != "action"})
+
     def has(self, name: str) -> bool:
         """Whether a box is ticked."""
         return name in self.values
@@ -67,13 +76,25 @@ class PageForm:
 
 
 def parse_number(field: str, text: str) -> float:
-    """A number that somebody typed; a comma is refused, as it means different things in different countries."""
+    """A number that somebody typed; a comma is refused, as it means different things in different countries.
+
+    >>> parse_number("largest change by one record", "1,500")
+    Traceback (most recent call last):
+        ...
+    tpmdp.errors.InputError: largest change by one record = 1,500 has a comma: write 1500, or a point: 0.5
+    """
     try:
         if "_" in text:
             raise ValueError
         return parse_float(text)
     except ValueError:
+        _refuse_commas(field, text)
         raise InputError(field, text, "is not a number", "write digits, such as 0.5") from None
+
+
+def _refuse_commas(field: str, text: str) -> None:
+    if _THOUSANDS.fullmatch(text):
+        raise InputError(field, text, "has a comma", f"write {text.replace(',', '')}, or a point: 0.5") from None
 
 
 def parse_whole(field: str, text: str) -> int:
@@ -83,6 +104,9 @@ def parse_whole(field: str, text: str) -> int:
     12
     """
     if not (text.isascii() and text.isdigit() and len(text) <= _WHOLE_DIGITS):
+        _refuse_commas(field, text)
+        if text.isascii() and text.isdigit():
+            raise InputError(field, text, "is too large", f"write at most {_WHOLE_DIGITS} digits")
         raise InputError(field, text, "must be a whole number", "write digits, such as 2")
     return int(text)
 
@@ -110,15 +134,16 @@ def text_field(
     return control(label, void("input", **attributes, **more), hint, id=name)
 
 
-def slider(label: str, name: str, value: int, *, most: int, hint: str = "") -> Html:
-    """A slider for a whole number from 0, whose value stands beside it."""
+def slider(label: str, name: str, value: int, *, most: int, hint: str = "", note: Html = NOTHING) -> Html:
+    """A slider for a whole number from 0, whose value stands beside it; `note` is what follows from the others."""
     attributes: dict[str, object] = {"id": name, "name": name, "type": "range", "min": 0, "max": most, "value": value}
     if hint:
         attributes["aria_describedby"] = f"{name}-hint"
     if not most:
         attributes["disabled"] = "disabled"
     shown = tag("output", value, for_=name, id=f"{name}-value")
-    return control(label, joined([void("input", **attributes), shown]), hint, id=name)
+    after = tag("div", note, class_="hint", id=f"{name}-note", data_fresh="", aria_live="polite")
+    return joined([control(label, joined([void("input", **attributes), shown]), hint, id=name), after])
 
 
 def choice(label: str, name: str, options: Mapping[str, str], chosen: str, *, hint: str = "") -> Html:
@@ -144,20 +169,67 @@ def button(text: str, action: str = "", **more: object) -> Html:
     return tag("button", text, **({"type": "button", "data_action": action} if action else {"type": "submit"}), **more)
 
 
-def problem(error: object) -> Html:
-    """An error for people; announced by a screen reader."""
-    return tag("p", problem_text(error), class_="problem", role="alert") if str(error) else Html("")
+def problem(error: object, at: str = "") -> Html:
+    """An error for people; announced by a screen reader. `at` is the field that it is about: the script marks it."""
+    if not str(error):
+        return NOTHING
+    more = {"data_field": at} if at else {}
+    more |= {"data_fix": error.field} if at and isinstance(error, InputError) else {}
+    return tag("p", problem_text(error), class_="problem", role="alert", **more)
 
 
 def problem_text(error: object) -> str:
-    """An error as a sentence: what is missing has no value to show.
+    """An error as a sentence: what is missing or blank has no value to show.
 
     >>> problem_text(InputError("key of north", "(none)", "is missing", "make one here"))
     'Key of north is missing: make one here.'
+    >>> problem_text(InputError("low of stay", "", "is missing", "fill it in"))
+    'Low of stay is missing: fill it in.'
     """
-    if not isinstance(error, InputError) or not str(error.value).startswith("("):
+    if not isinstance(error, InputError):
+        return str(error)
+    value = str(error.value)
+    if value.strip() and not value.startswith("("):
         return str(error)
     return f"{error.field[:1].upper()}{error.field[1:]} {error.rule}: {error.remedy}."
+
+
+# Where an error belongs -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Place:
+    """A control: what errors call it, its id, and what is typed there."""
+
+    label: str
+    id: str
+    text: str = ""
+
+    def holds(self, value: object) -> bool:
+        """Whether the value of an error is what is typed here."""
+        if isinstance(value, str):
+            return self.text == value.strip()
+        try:
+            return not isinstance(value, bool) and parse_float(self.text) == value
+        except ValueError:
+            return False
+
+
+def place_of(error: object, places: Sequence[Place]) -> str:
+    """The id of the control that an error is about; empty if it is about none.
+
+    >>> twice = [Place("epsilon of north", "epsilon-0", "1"), Place("epsilon of north", "epsilon-1", "-1")]
+    >>> place_of(InputError("epsilon of north", -1.0, "must be more than 0", "write such as 0.5"), twice)
+    'epsilon-1'
+    """
+    if not isinstance(error, InputError):
+        return ""
+    named = [each for each in places if error.field == each.label or error.field.startswith(f"{each.label},")]
+    return next((each.id for each in named if each.holds(error.value)), named[0].id if named else "")
+
+
+OUTDATED: Final = tag("p", class_="outdated", data_outdated="")
+"""Where the script says that results are out of date, and why. It takes no room."""
 
 
 def void(name: str, /, **attributes: object) -> Html:

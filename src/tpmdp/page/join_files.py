@@ -10,16 +10,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from tpmdp._util.fields import read_toml
 from tpmdp._util.files import readable
 from tpmdp.data.source import SUFFIXES
 from tpmdp.errors import FileError, InputError, TpmdpError
 from tpmdp.page.folder import Folder
+from tpmdp.page.join_words import invitation_error
 from tpmdp.protocol.terms import Terms
 from tpmdp.study.fingerprint import phrase_of
-from tpmdp.study.invitation import invitation_name, invited_relay
+from tpmdp.study.invitation import invitation_name, invited_party, invited_relay
 from tpmdp.study.model import Study
 from tpmdp.study.party_check import PartyCheck
 from tpmdp.study.party_folder import PartyFiles
@@ -27,6 +28,7 @@ from tpmdp.study.peers import PEERS_FILE
 
 STUDY_MAX: Final = 1 << 20
 DATA_MAX: Final = 256 << 20
+COPIES: Final = (".csv", ".parquet")
 _CHECKS_MAX: Final = 8
 _SOURCE_S: Final = 30  # how long the check of a source that is not a plain file of records is remembered
 
@@ -38,6 +40,7 @@ class StudyFile:
     path: Path
     study: Study
     relay: str
+    invited: str = ""  # the party that the file is for, if it says so
 
     @property
     def lacking(self) -> list[str]:
@@ -60,12 +63,14 @@ def open_study(path: Path) -> StudyFile:
     return _study(path, state_of(path))
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=256)
 def _study(path: Path, state: Hashable) -> StudyFile:
     del state
     with readable(path, STUDY_MAX):
         text = path.read_bytes().decode("utf-8", "replace")
-    return StudyFile(path, Study.read(path), invited_relay(text))
+    study, invited = Study.read(path), invited_party(text)
+    names = [party.name for party in study.parties]
+    return StudyFile(path, study, invited_relay(text), invited=invited if invited in names else "")
 
 
 def state_of(path: Path | None) -> Hashable:
@@ -104,7 +109,7 @@ def _keys(path: Path, state: Hashable) -> tuple[bool, bool]:
 def usual_party(folder: Folder, file: StudyFile, before: str = "") -> str:
     """Whom an invitation is for, the party of the study before, or the only one whose key is here; or nobody."""
     names = [party.name for party in file.study.parties]
-    invited = [name for name in names if file.path.name == invitation_name(name)]
+    invited = [file.invited] if file.invited else [name for name in names if file.path.name == invitation_name(name)]
     keys = set(folder.names(".key"))
     holders = invited or [name for name in names if name == before] or [name for name in names if f"{name}.key" in keys]
     return holders[0] if len(holders) == 1 else ""
@@ -145,15 +150,23 @@ class Checks:
 
 def store_study(folder: Folder, name: str, written: Path) -> str:
     """Put an uploaded study into the folder, if it is one; returns its name."""
-    target = _target(folder, name, (".toml",))
-    try:
-        study = Study.read(written)
-    except FileError as error:
-        raise FileError(name, error.problem, error.remedy) from None
+    is_study, error = False, FileError(name, "is another kind of file", "choose another one")
+    if name.lower().endswith(".toml"):
+        is_study, _ = _keys(written, state_of(written))
+        try:
+            study = Study.read(written)
+        except FileError as read_error:
+            error = read_error
+        else:
+            return _store_read(folder, _target(folder, name, (".toml",)), written, study=study)
+    raise invitation_error(name, error, is_study=is_study)
+
+
+def _store_read(folder: Folder, target: Path, written: Path, *, study: Study) -> str:
     if target.exists() and _completes(study, target):
         os.replace(written, target)
         return target.name
-    return _store(folder, target, written)
+    return _store(folder, target, written).name
 
 
 def _completes(study: Study, before: Path) -> bool:
@@ -165,9 +178,32 @@ def _completes(study: Study, before: Path) -> bool:
     return bool(old.lacking) and study.without_keys() == old.study.without_keys()
 
 
-def store_data(folder: Folder, name: str, written: Path) -> str:
-    """Put uploaded records into the folder, for their owner's eyes only; returns their name."""
-    return _store(folder, _target(folder, name, (".csv", ".parquet")), written)
+class StoredFile(NamedTuple):
+    """A file in the folder, and whether it is a new one: the same file may have been there before."""
+
+    name: str
+    is_new: bool
+
+
+def store_data(folder: Folder, name: str, written: Path) -> StoredFile:
+    """Put uploaded records into the folder, for their owner's eyes only."""
+    return _store(folder, _target(folder, name, COPIES), written)
+
+
+def copies(folder: Folder) -> list[str]:
+    """The files of records in the folder, which may be deleted from there; not what says where records are."""
+    return folder.names(*COPIES)
+
+
+def delete_copy(folder: Folder, name: str) -> None:
+    """Delete a file of records from the folder."""
+    if name not in copies(folder):
+        raise InputError("file to delete", name, "is not a file of records in the folder", "choose it from the list")
+    path = folder.file("file to delete", name)
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise FileError(name, f"cannot be deleted ({error.strerror or error})", "check the folder's rights") from None
 
 
 def _target(folder: Folder, name: str, suffixes: tuple[str, ...]) -> Path:
@@ -180,10 +216,12 @@ def _target(folder: Folder, name: str, suffixes: tuple[str, ...]) -> Path:
         raise InputError("file", name, error.rule, remedy) from None
 
 
-def _store(folder: Folder, target: Path, written: Path) -> str:
+def _store(folder: Folder, target: Path, written: Path) -> StoredFile:
     """Move the file, whose mode is 0600. Another file is never replaced: this one gets a number then."""
+    is_new = False
     try:
         os.link(written, target)
+        is_new = True
     except FileExistsError:
         with readable(target, DATA_MAX) as size:
             is_same = size == written.stat().st_size and target.read_bytes() == written.read_bytes()
@@ -194,4 +232,4 @@ def _store(folder: Folder, target: Path, written: Path) -> str:
         raise FileError(target.name, problem, "check the disk and the folder") from None
     with suppress(FileNotFoundError):
         written.unlink()
-    return target.name
+    return StoredFile(target.name, is_new)

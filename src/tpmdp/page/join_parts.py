@@ -1,202 +1,53 @@
-"""What the Take part view shows: the offer, the checks, the progress of a session and its outcome."""
+"""What Take part shows beside the offer: the other parties, the checks, the progress of a session and its outcome."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
 from tpmdp.errors import TpmdpError
 from tpmdp.ledger import left_text, rounded_up
+from tpmdp.page.folder import Folder
 from tpmdp.page.forms import button
-from tpmdp.page.join_files import StudyFile
-from tpmdp.page.pictures import ring
+from tpmdp.page.join_choice import Words
+from tpmdp.page.join_controls import WORDS_SAID, delete_part, not_meant_text, withdraw_part
+from tpmdp.page.join_files import StudyFile, copies
+from tpmdp.page.join_offer import ROWS_MAX
 from tpmdp.page.runs import SessionRun
-from tpmdp.report.check import (
-    EYES_ONLY,
-    NOBODY,
-    clipped_advice,
-    coalition_role,
-    coalitions_text,
-    cost_texts,
-    fault_texts,
-    names_text,
-    records_text,
-)
-from tpmdp.report.html_promise import coalitions_section, learns_section, person_section, promise_section
+from tpmdp.report.check import EYES_ONLY, clipped_advice, fault_texts, records_text
 from tpmdp.report.html_report import answer_section
+from tpmdp.report.html_sections import show_time
 from tpmdp.report.markup import Html, joined, name, names, table, tag
-from tpmdp.report.numbers import number, plural
-from tpmdp.report.promise import promises_of
-from tpmdp.report.queries import assumed_text, error_text, leaves_text, no_noise_text
+from tpmdp.report.numbers import number
 from tpmdp.report.questions import question_text
+from tpmdp.study.begun import withdrawal_text
 from tpmdp.study.events import time_text
-from tpmdp.study.expectation import trial_terms
 from tpmdp.study.identity import public_key_text
 from tpmdp.study.model import Study
-from tpmdp.study.party_check import PartyCheck
+from tpmdp.study.party_check import Begun, PartyCheck
 from tpmdp.study.peers import PEERS_FILE, check_peers, peer_line
 from tpmdp.study.record import SessionRecord
 from tpmdp.study.release import PartyRelease
 
-_ROWS_MAX: Final = 60
+_NOT_COVERED: Final = (
+    "Read out the purpose and the contact, too: the words do not cover them. Who wrote this invitation is not proven."
+)
 _LINES_SHOWN: Final = 40
-_PROMISES: Final[dict[str, Html]] = {}  # of the studies shown last
-_PROMISES_MAX: Final = 8
-_COST_LABELS: Final = {True: "Charged epsilon", False: "Charged before: epsilon"}
-
-
-def question_part(study: Study) -> Html:
-    """Who asks what, and with whom."""
-    rows = [[name(query.name), question_text(query)] for query in study.queries]
-    leaves = dict.fromkeys(leaves_text(query) for query in study.queries)
-    asking = {text: [query.name for query in study.queries if leaves_text(query) == text] for text in leaves}
-    how = (
-        "Your records stay here. This leaves you, with noise in it, and masked so that only the sum over all parties "
-        "can be read:"
-        if study.computation.uses_relay
-        else "Your records stay here. This leaves you, split into shares; noise is added before the result is opened:"
-    )
-    return joined(
-        [
-            tag("h2", "What is asked"),
-            tag("p", tag("strong", name(study.label))),
-            table(["query", "question"], rows, has_cards=True),
-            tag("p", how),
-            tag("ul", *(tag("li", "For ", names(asking[text]), f": {text}.") for text in leaves)),
-        ]
-    )
-
-
-def parties_part(study: Study, party: str) -> Html:
-    """The parties with their budgets, and who receives."""
-    rows = []
-    for each in study.parties[:_ROWS_MAX]:
-        you = [" ", tag("strong", "(you)")] if each.name == party else []
-        receives = "the answer" if each.name in study.receivers else "a receipt"
-        key = "missing" if each.public_key is None else "given"
-        rows.append(
-            [
-                joined([name(each.name), *you]),
-                f"{each.records:,}",
-                number(each.epsilon),
-                number(each.delta),
-                receives,
-                key,
-            ]
-        )
-    more = len(study.parties) - len(rows)
-    unit = "each record" if study.unit == "record" else "all records of a party at once"
-    drop = f" {plural(study.tolerate, 'party', 'parties')} may drop out." if study.tolerate else ""
-    many = plural(study.threshold, "party", "parties")
-    return joined(
-        [
-            tag("h2", "With whom"),
-            table(
-                ["party", "records", "epsilon", "delta", "receives", "public key"],
-                rows,
-                numbers={1, 2, 3},
-                has_cards=True,
-            ),
-            *([tag("p", f"{more} more parties are not shown.", class_="note")] if more > 0 else []),
-            tag("p", f"Protected is {unit}, as long as no more than {many} pool what they see.{drop}"),
-            *_lead(study),
-            learns_section(SessionRecord.of(study)),
-        ]
-    )
-
-
-def _lead(study: Study) -> list[Html]:
-    """Who adds up, in a study of sums."""
-    if not study.computation.uses_relay:
-        return []
-    spec = trial_terms(study)
-    lead = name(spec.spec.name(spec.lead))
-    text = " adds up what the others submit. It sees masked numbers, and learns the sum only."
-    return [tag("p", tag("strong", lead), text)]
-
-
-def promise_part(study: Study) -> Html:
-    """What is promised in plain words, and what is not: what a party should know before it agrees.
-
-    It takes up to seconds for many parties, and the same study is shown again after every change of the form.
-    """
-    key = study.toml()
-    if key not in _PROMISES:
-        record = SessionRecord.of(study)
-        promised = promises_of(record.terms, not study.computation.uses_relay)
-        parts = [promise_section(record, promised), coalitions_section(record, promised), *person_section(record)]
-        shown = joined(parts)
-        while len(_PROMISES) >= _PROMISES_MAX:
-            _PROMISES.pop(next(iter(_PROMISES)), None)
-        _PROMISES[key] = shown
-        return shown
-    return _PROMISES[key]
-
-
-def cost_part(study: Study, party: str, check: PartyCheck) -> Html:
-    """What it costs, what is left, who would have to collude, and the error to expect."""
-    parts: list[Html] = [tag("h2", "What it costs you")]
-    if check.cost is None:
-        parts.append(tag("p", "The cost cannot be known yet: see the problems below.", class_="empty"))
-        return joined(parts)
-    if check.expected is not None and (text := no_noise_text(study, check.expected)):
-        parts.append(tag("p", text, class_="warning"))
-    parts += [
-        tag("p", f"{_COST_LABELS[check.charged_now]}, at delta {number(check.offered[1])}", class_="label"),
-        tag("p", rounded_up(check.cost), class_="big"),
-        *(tag("p", text) for text in cost_texts(check)),
-    ]
-    if check.ledger != "settled":
-        parts += [tag("p", f"{note[:1].upper()}{note[1:]}.", class_="note") for note in check.notes]
-    parts += [tag("h2", "Who would have to collude against you"), _coalitions(study, party, check)]
-    if check.expected is not None:
-        rows = [
-            [name(answer.label), error_text(error).replace("+-", "±")]
-            for each in check.expected.queries
-            for answer, error in zip(each.answers, each.errors, strict=True)
-        ]
-        assumed = assumed_text(study, check.expected.queries)
-        parts += [
-            tag("h2", "How exact the answer will be"),
-            table(["answer", "95 % of the time within"], rows[:_ROWS_MAX], numbers={1}, has_cards=True),
-            *([tag("p", f"{len(rows) - _ROWS_MAX} more are not shown.", class_="note")] * (len(rows) > _ROWS_MAX)),
-            *([tag("p", assumed, class_="note")] if assumed else []),
-            *([tag("p", f"Assumed: {study.assumes}.", class_="note")] if study.assumes else []),
-        ]
-    return joined(parts)
-
-
-def _coalitions(study: Study, party: str, check: PartyCheck) -> Html:
-    if not check.records_stated:
-        return tag("p", "You have no records in this study, so there is nothing to learn about yours.")
-    if not check.coalitions:
-        return tag("p", NOBODY[:1].upper() + NOBODY[1:])
-    rows = [
-        [names_text(coalition), coalition_role(check, place), rounded_up(coalition.epsilon)]
-        for place, coalition in enumerate(check.coalitions)
-    ]
-    shown = table(["coalition", "what it is", "epsilon"], rows, numbers={2}, has_cards=True)
-    note = tag("p", coalitions_text(study, check), class_="note")
-    within = [each for each in check.coalitions if each.is_within]
-    if not within:
-        return joined([shown, note])
-    everybody = [each.name for each in study.parties]
-    places = {each: place for place, each in enumerate(everybody)}
-    picture = ring(
-        everybody,
-        [1.0] * len(everybody),
-        {places[each] for each in study.receivers},
-        party=places[party],
-        coalition={places[each] for each in within[-1].members if each in places},
-    )
-    legend = "Blue: you. Red: the worst coalition within the threshold. Dashed outline: receives the answer."
-    return tag("div", tag("div", shown, note), tag("div", picture, tag("p", legend, class_="note")), class_="columns")
+_HELD: Final = "You have agreed, and nothing is charged yet. It is charged when all parties have agreed."
+_CHARGED: Final = "The session was charged when all parties had agreed: it cannot be withdrawn any more."
+_FITS: Final = "Your file and key fit."
+_READY: Final[dict[Words, str]] = {
+    "": f"{_FITS} Still open: the ten words. Compare them, and say so at Decide.",
+    "not compared": f"{_FITS} You take part without having compared the ten words.",
+    "compared": "Nothing stands in the way: you can take part.",
+    "pinned": "Nothing stands in the way: you can take part.",
+}
 
 
 def trust_part(file: StudyFile, party: str, *, own: bytes | None, peers: Path | None) -> Html:
     """The words to compare, and whether the others' keys are pinned."""
-    parts: list[Html] = [tag("h2", "Are the others real?")]
+    parts: list[Html] = [tag("h2", "Are the others real?", id="words")]
     terms = file.terms
     if terms is None:
         lacks = joined(["The study lacks the public keys of ", names(file.lacking), "."])
@@ -206,12 +57,13 @@ def trust_part(file: StudyFile, party: str, *, own: bytes | None, peers: Path | 
     parts += [
         tag("p", "Compare these ten words with the other parties, by telephone. All must have the same:"),
         words,
+        tag("p", _NOT_COVERED, class_="note"),
     ]
     if peers is None:
         text = (
             "The author of the study chose the other parties and their keys, and could have invented them. Different "
-            "words, or nobody to call: do not take part. For later studies, keep the keys below in a file "
-            f"{PEERS_FILE} in your folder; the page then compares them by itself."
+            "words, or nobody to call: do not take part. Say at Decide what you have done. For later studies, keep the "
+            f"keys below in a file {PEERS_FILE} in your folder; the page then compares them by itself."
         )
         parts.append(tag("p", text, class_="warning"))
     else:
@@ -226,7 +78,7 @@ def trust_part(file: StudyFile, party: str, *, own: bytes | None, peers: Path | 
     parts.append(
         tag(
             "details",
-            tag("summary", "The others' keys, as lines for peers.toml"),
+            tag("summary", "The others' keys, as lines for your own file of keys"),
             tag("pre", tag("code", "\n".join(lines), id="peer-lines"), tabindex="0"),
             tag("button", "Copy", type="button", data_copy="peer-lines", class_="small"),
             id="peer-details",
@@ -239,11 +91,15 @@ def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 
 
-def key_part(party: str, public: bytes | None, in_study: bytes | None, *, problem: str = "") -> Html:
+def key_part(
+    party: str, public: bytes | None, in_study: bytes | None, *, problem: str = "", meant_for: str = ""
+) -> Html:
     """The party's key: its public line, or the button that makes one. The secret is never shown."""
     heading = tag("h2", "Your key")
     if problem:
         return joined([heading, tag("p", problem, class_="problem")])
+    if public is None and meant_for:
+        return joined([heading, tag("p", not_meant_text(meant_for, party), class_="empty")])
     if public is None:
         text = f"There is no {party}.key in your folder. The key shows the others that it is you; it stays here."
         return joined([heading, tag("p", text, class_="empty"), tag("p", button("Make my key", "make-key"))])
@@ -308,10 +164,17 @@ def records_part(check: PartyCheck) -> Html:
     return tag("div", *parts, class_="panel")
 
 
-def problems_part(problems: Sequence[str]) -> Html:
-    """What stands in the way, in order, each with its remedy."""
+def refused_part(file: str, check: PartyCheck, why: Sequence[str]) -> Html:
+    """Why a file of records that somebody brought was not kept."""
+    items = tag("ul", *(tag("li", text) for text in why))
+    text = [tag("strong", name(file)), " does not fit, and no copy of it was kept:"]
+    return joined([records_part(check), tag("div", tag("p", *text), items, class_="problem", role="alert")])
+
+
+def problems_part(problems: Sequence[str], compared: Words) -> Html:
+    """What stands in the way, in order, each with its remedy; or what is still open."""
     if not problems:
-        return tag("p", "Nothing stands in the way: you can take part.", class_="good", id="ready")
+        return tag("p", _READY[compared], class_="good", id="ready")
     return tag(
         "div",
         tag("p", tag("strong", "Before you can take part:")),
@@ -326,6 +189,8 @@ def problems_part(problems: Sequence[str]) -> Html:
 
 def news(run: SessionRun) -> str:
     """One sentence that changes only when something has happened, for screen readers."""
+    if run.is_withdrawn:
+        return "You have withdrawn."
     if run.error:
         return "The session has stopped."
     if run.release is not None:
@@ -340,12 +205,31 @@ def time_left(run: SessionRun) -> str:
     return f"Time left: {time_text(run.seconds_left())}. Sent so far: {run.event.sent:,} bytes."
 
 
-def progress_part(run: SessionRun, study: Study, command: str) -> Html:
-    """Who has joined, and what is waited for."""
+def live_news(run: SessionRun) -> Html | str:
+    """`news`, marked as old as soon as the page has lost its program."""
+    return _live(run, news(run), "How the session stands is not known.")
+
+
+def live_time(run: SessionRun) -> Html | str:
+    """`time_left`, which stops as soon as the page has lost its program."""
+    return _live(run, time_left(run), "Time left: not known.")
+
+
+def _live(run: SessionRun, text: str, otherwise: str) -> Html | str:
+    return tag("span", text, data_clock=otherwise) if run.is_running and text else text
+
+
+def progress_part(
+    run: SessionRun, study: Study, command: str, *, begun: Begun | None, place: str, is_withdrawing: bool
+) -> Html:
+    """Who has joined, what is waited for, and the way out as long as nothing is charged.
+
+    `begun` is what the ledger says of the session, and `place` says which one it is to a button.
+    """
     parts: list[Html] = [tag("p", text, class_="warning") for text in run.problems]
     waiting = set() if run.event is None else set(run.event.waiting_for)
     items = []
-    for each in study.parties[:_ROWS_MAX]:
+    for each in study.parties[:ROWS_MAX]:
         is_here = each.name == run.key.party or each.name in run.joined
         what = "you" if each.name == run.key.party else "has joined" if is_here else "has not joined yet"
         if is_here and each.name in waiting and run.event is not None:
@@ -354,8 +238,12 @@ def progress_part(run: SessionRun, study: Study, command: str) -> Html:
     more = len(study.parties) - len(items)
     parts.append(tag("ul", *items, class_="steps"))
     parts += [tag("p", f"{more} more parties are not shown.", class_="note")] if more > 0 else []
-    parts += [_story(run), _elsewhere(command)]
-    return joined(parts)
+    parts.append(_story(run))
+    if begun is not None and not begun.is_charged:
+        parts += [tag("p", _HELD, class_="note"), withdraw_part(study, place, is_withdrawing=is_withdrawing)]
+    elif begun is not None:
+        parts.append(tag("p", _CHARGED, class_="note"))
+    return joined([*parts, _elsewhere(command)])
 
 
 def _story(run: SessionRun) -> Html:
@@ -366,10 +254,16 @@ def _story(run: SessionRun) -> Html:
 
 def _elsewhere(command: str) -> Html:
     text = (
-        "You may close this window: the session goes on as long as tpmdp page runs. To withdraw, end tpmdp page before "
-        "all have joined: nothing is charged until then. If it ends, this resumes the session:"
+        "You may close this window: the session goes on as long as tpmdp page runs. If that ends, start it again and "
+        "press Go on, or use the command line:"
     )
     return joined([tag("p", text, class_="note"), tag("pre", tag("code", command), tabindex="0")])
+
+
+def withdrawn_part(study: Study) -> Html:
+    """After a withdrawal: what it means for the others."""
+    done = ["You have withdrawn from ", tag("strong", name(study.label)), ". Nothing was charged. "]
+    return tag("p", *done, withdrawal_text(study), class_="warning", role="status")
 
 
 def failure_part(run: SessionRun, charged: str) -> Html:
@@ -389,38 +283,58 @@ def failure_part(run: SessionRun, charged: str) -> Html:
     )
 
 
-def outcome_part(study: Study, release: PartyRelease, record: SessionRecord | None, *, hint: object = "") -> Html:
-    """The answer or the receipt, what it cost, and the report to keep."""
-    has_answer = release.answers is not None
-    what = "answer" if has_answer else "receipt"
-    text = f"The session is complete. Here is your {what}."
-    if release.again:
-        text = f"This session was finished before. This is its {what} again: nothing new was sent or charged."
-    parts: list[Html] = [tag("p", text, class_="good")]
+def outcome_part(
+    study: Study, release: PartyRelease, record: SessionRecord, *, compared: Words = "", hint: object = ""
+) -> Html:
+    """What the session was, the answer or the receipt, what it cost, and the report to keep."""
+    mood = "warning" if release.is_stopped else "good"
+    parts: list[Html] = [tag("p", *_took_part(study, release, record), class_=mood), _asked(study)]
+    if compared:
+        parts.append(tag("p", WORDS_SAID[compared], class_="note"))
     if release.missing:
         lost = sum(study.party(each).records for each in release.missing)
-        parts.append(
-            tag(
-                "p",
-                "Dropped out: ",
-                names(release.missing),
-                f". Their {lost:,} records are not counted.",
-                class_="warning",
-            )
-        )
-    if has_answer and record is not None:
+        missing = ["Dropped out: ", names(release.missing), f". Their {lost:,} records are not counted."]
+        parts.append(tag("p", *missing, class_="warning"))
+    if record.answers is not None:
         parts.append(answer_section(record, has_cards=True))
-    if not has_answer:
+    else:
         learn = " have the answer." if len(study.receivers) > 1 else " has the answer."
-        parts.append(
-            tag(
-                "p",
-                "You are not a receiver. ",
-                names(study.receivers),
-                learn,
-                " The receipt says that your part arrived.",
-            )
-        )
+        what = " The receipt says that your part arrived."
+        parts.append(tag("p", "You are not a receiver. ", names(study.receivers), learn, what))
+    parts += [tag("h2", "What it cost"), tag("dl", *_cost_cells(study, release))]
+    if hint:
+        parts.append(tag("div", hint))
+    saves = [button("Report without the answer", formaction="/join/report.html", class_="save")]
+    if record.answers is not None:
+        saves.append(button("Report with the answer", formaction="/join/report-with-answer.html", class_="save"))
+    return joined(
+        [
+            *parts,
+            tag("h2", "Keep it"),
+            tag("p", "The report can be checked by anybody: see Verify. Pass on the one without the answer."),
+            tag("p", *saves, class_="buttons"),
+        ]
+    )
+
+
+def _took_part(study: Study, release: PartyRelease, record: SessionRecord) -> list[object]:
+    """Which session it was, when, and that it is paid for."""
+    charge = next((each.charge for each in record.parties if each.charge is not None), None)
+    when = "" if charge is None else f" on {show_time(charge.time)}"
+    paid = "" if charge is None else " It was charged once; it cannot be charged again."
+    if release.rounds > 1:
+        done = "all" if not release.is_stopped else f"{release.rounds_done} of"
+        paid = f" It has done {done} {release.rounds} rounds; each is charged once."
+    again = " It was finished before: nothing new was sent or charged." if release.again else ""
+    return ["You took part in ", tag("strong", name(study.label)), f"{when}.{paid}{again}"]
+
+
+def _asked(study: Study) -> Html:
+    rows = [[name(query.name), question_text(query)] for query in study.queries[:ROWS_MAX]]
+    return table(["query", "question"], rows, has_cards=True)
+
+
+def _cost_cells(study: Study, release: PartyRelease) -> list[Html]:
     epsilon = study.party(release.party).epsilon
     rows: list[tuple[str, object]] = [
         ("Charged", f"epsilon {rounded_up(release.epsilon)} at delta {number(release.delta)}"),
@@ -429,16 +343,19 @@ def outcome_part(study: Study, release: PartyRelease, record: SessionRecord | No
         ("Sent", f"{release.bytes_sent:,} bytes"),
         ("Guarantee", release.guarantee),
     ]
-    cells = [cell for key, value in rows for cell in (tag("dt", key), tag("dd", value))]
-    parts += [tag("h2", "What it cost"), tag("dl", *cells)]
-    if hint:
-        parts.append(tag("div", hint))
-    saves = [button("Report without the answer", formaction="/join/report.html", class_="save")]
-    if has_answer:
-        saves.append(button("Report with the answer", formaction="/join/report-with-answer.html", class_="save"))
-    parts += [
-        tag("h2", "Keep it"),
-        tag("p", "The report can be checked by anybody: see Verify. Pass on the one without the answer."),
-        tag("p", *saves, class_="buttons"),
+    return [cell for key, value in rows for cell in (tag("dt", key), tag("dd", value))]
+
+
+def reminder_part(folder: Folder, file: str, deleting: str = "", *, uploaded: Collection[str] = ()) -> Html:
+    """After a session: a copy of the records is still in the folder."""
+    if file not in copies(folder):
+        return Html("")
+    text = [
+        " is still in the folder of this page, ",
+        tag("code", name(str(folder.path))),
+        ". Delete it if you ",
     ]
-    return joined(parts)
+    shown = tag("p", "Your file of records ", tag("strong", name(file)), *text, "need it no more.", class_="note")
+    return tag(
+        "section", tag("h2", "Your file of records"), shown, delete_part(folder, file, deleting, uploaded=uploaded)
+    )

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -14,37 +13,33 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tpmdp.errors import InputError, TpmdpError
-from tpmdp.ledger import rounded_up
+from tpmdp.ledger import LedgerError
+from tpmdp.page import join_controls as controls
+from tpmdp.page import join_offer as offer_parts
 from tpmdp.page import join_parts as show_parts
 from tpmdp.page.answers import file_answer
 from tpmdp.page.folder import Folder
-from tpmdp.page.forms import PageForm, button, choice, control, text_field, tick, void
+from tpmdp.page.forms import PageForm, button
 from tpmdp.page.forms import problem as error_line
-from tpmdp.page.join_files import (
-    DATA_MAX,
-    STUDY_MAX,
-    Checks,
-    StudyFile,
-    data_names,
-    open_study,
-    store_data,
-    store_study,
-    study_names,
-    usual_data,
-    usual_party,
-)
-from tpmdp.page.routes import Parts, poll, upload, view
-from tpmdp.page.runs import RunKey, SessionRun, SessionRuns
+from tpmdp.page.join_choice import JoinChoice
+from tpmdp.page.join_files import DATA_MAX, STUDY_MAX, Checks, delete_copy, store_data, store_study
+from tpmdp.page.join_offer import StudyOffer
+from tpmdp.page.join_resume import interrupted_part, interrupted_sessions, keep_said
+from tpmdp.page.join_words import invitee_text
+from tpmdp.page.routes import Parts, RefusedFormError, poll, upload, view
+from tpmdp.page.runs import SessionRun, SessionRuns
 from tpmdp.report.html_report import page as report_page
 from tpmdp.report.markup import Html, joined, tag
+from tpmdp.study.events import SessionEvent
 from tpmdp.study.identity import read_key, write_key
-from tpmdp.study.model import Study
 from tpmdp.study.party_check import PartyCheck
 from tpmdp.study.party_folder import PartyFiles, check_relay
 from tpmdp.study.record import SessionRecord
 from tpmdp.study.release import PartyRelease
+from tpmdp.study.session import key_of
 
 _POLL_MS: Final = 1000
+_NAME_MAX: Final = 100
 _NAMES_MAX: Final = 8
 _STANDING: Final = {
     "unknown": "Nothing was charged.",
@@ -55,120 +50,16 @@ _STANDING: Final = {
 }
 
 
-@dataclass(frozen=True)
-class JoinChoice:
-    """What somebody has chosen in the form: names of files in the folder, and the settings of a session."""
-
-    folder: Folder
-    file: str = ""
-    party: str = ""
-    data: str = ""
-    relay: str = ""
-    plain_http: bool = False
-    authority: str = ""
-    agreed: str = ""
-
-    @classmethod
-    def of(cls, form: PageForm, folder: Folder) -> JoinChoice:
-        """The choice in a form; a party and data of another study than before are chosen anew."""
-        chosen = cls(folder, form.text("study"))
-        party, is_before = form.text("party"), form.text("party-of") == chosen.file
-        if chosen.opened is None or party not in [each.name for each in chosen.opened.study.parties]:
-            party = ""
-        if chosen.opened is not None and (not party or not is_before):
-            party = usual_party(folder, chosen.opened, party)
-        is_same = form.text("data-of") == f"{chosen.file} {party}"
-        return replace(
-            chosen,
-            party=party,
-            data=form.text("data") if is_same else usual_data(folder, party),
-            relay=form.text("relay") if is_same and "relay" in form.values else chosen.invited,
-            plain_http=form.has("plain-http"),
-            authority=form.text("authority"),
-            agreed=form.text("agreed"),
-        )
-
-    @classmethod
-    def usual(cls, folder: Folder) -> JoinChoice:
-        """The choice where there is only one."""
-        names = study_names(folder)
-        chosen = cls(folder, names[0] if len(names) == 1 else "")
-        try:
-            party = "" if chosen.opened is None else usual_party(folder, chosen.opened)
-        except TpmdpError:
-            return cls(folder)
-        return replace(chosen, party=party, data=usual_data(folder, party), relay=chosen.invited)
-
-    @cached_property
-    def opened(self) -> StudyFile | None:
-        """The study that is chosen."""
-        return open_study(self.folder.file("study", self.file)) if self.file else None
-
-    @property
-    def invited(self) -> str:
-        """The relay that the invitation names."""
-        return "" if self.opened is None else self.opened.relay
-
-    @property
-    def study(self) -> Study:
-        """The study; it must be chosen."""
-        if self.opened is None:
-            raise InputError("study", "(none)", "is not chosen", "choose an invitation or a study")
-        return self.opened.study
-
-    @property
-    def key_file(self) -> Path:
-        """Where the party's key is, or will be."""
-        self.study.index(self.party)
-        return self.folder.file("key", f"{self.party}.key")
-
-    @property
-    def files(self) -> PartyFiles:
-        """The party's files; as long as it has no key, none is named."""
-        key, has_key = self.key_file, self.key_file.exists()
-        ledger = self.folder.file("ledger", f"{self.party}.ledger")
-        peers = self.folder.path / "peers.toml"
-        data = self.folder.file("data", self.data) if self.data else None
-        return PartyFiles(
-            self.study,
-            self.party,
-            key if has_key else None,
-            data=data if self.study.party(self.party).records else None,
-            ledger=ledger,
-            peers=peers if not has_key and peers.exists() else None,
-        )
-
-    @property
-    def run_key(self) -> RunKey | None:
-        """What may run once at a time; None as long as keys are missing."""
-        if self.opened is None or not self.party or self.opened.terms is None:
-            return None
-        return RunKey(str(self.folder.path), self.opened.terms.session, self.party)
-
-    def agreement(self, check: PartyCheck) -> str:
-        """What a ticked box stands for: this plan, at this charge. Another study or charge needs another tick."""
-        if self.opened is None or self.opened.terms is None or check.cost is None:
-            return ""
-        return f"{self.opened.terms.plan_hash.hex()} {rounded_up(check.cost)}"
-
-    def command(self) -> str:
-        """The command that goes on with the session."""
-        words = ["tpmdp", "join", self.file, "--as", self.party, "--key", f"{self.party}.key"]
-        if self.data and self.study.party(self.party).records:
-            words += ["--data", self.data]
-        if self.study.computation.uses_relay:
-            words += ["--relay", self.relay or "https://RELAY"]
-            words += ["--plain-http"] if self.plain_http else []
-            words += ["--ca", self.authority] if self.authority else []
-        return f"cd {shlex.quote(str(self.folder.path))} && {shlex.join(words)}"
-
-
 class JoinView:
     """The view, with the sessions that it runs."""
 
     def __init__(self, folder: Folder) -> None:
         self.folder, self.runs, self.checks = folder, SessionRuns(), Checks()
         self._ended: dict[int, Html] = {}
+        self._brought: set[str] = set()  # copies of records that were not checked yet
+        self._withdrawing = ""  # the session of which somebody is asked whether to withdraw
+        self._uploaded: set[str] = set()  # copies that were made here
+        self._deleting = ""  # the copy of which somebody is asked whether to delete it
 
     # The page ---------------------------------------------------------------------------------------------------------
 
@@ -184,11 +75,20 @@ class JoinView:
             "section",
             tag("h2", "The invitation"),
             _part("study-choice", contents),
-            _file_field("Or another file", "study-file", "/join/upload-study", most=STUDY_MAX, accept=".toml"),
+            controls.file_field(
+                "Or another file",
+                "study-file",
+                "/join/upload-study",
+                most=STUDY_MAX,
+                accept=".toml",
+                then="brought",
+                hint="It is stored in the folder of this page.",
+            ),
             _part("party-choice", contents),
         )
         form = tag(
             "form",
+            _part("interrupted", contents),
             begin,
             *(_part(part, contents) for part in ("run", "offer", "key", "data-choice", "check", "relay-fields")),
             _part("agree", contents),
@@ -207,10 +107,19 @@ class JoinView:
     def answer(self, form: PageForm) -> Parts:
         """New contents after a change, or after a button."""
         action = form.text("action")
+        word, _, value = action.partition("=")
+        if word in ("go-on", "look-at"):
+            return self._back_to(value, goes_on=word == "go-on")
         chosen = JoinChoice.of(form, self.folder)
-        is_deciding = form.text("data-of") == f"{chosen.file} {chosen.party}"  # its fields are on the page
+        is_deciding = form.text("data-of") == chosen.place  # its fields are on the page
+        if word in ("withdraw", "withdraw-now", "stay"):
+            return self._withdraw(chosen, word, value, is_deciding=is_deciding)
         if action == "make-key":
-            write_key(chosen.key_file, Ed25519PrivateKey.generate())
+            self._make_key(chosen)
+        elif action == "brought-data":
+            return self._brought_data(chosen)
+        elif word in ("delete-data", "delete-data-now", "keep-data"):
+            return self._delete(chosen, word, value, is_deciding=is_deciding)
         elif action in ("take-part", "again", "change"):
             before = self._run(chosen)
             if before is not None and action != "take-part" and not is_deciding:
@@ -219,17 +128,87 @@ class JoinView:
                 self.begin(chosen)
         is_changing = action == "change" or (is_deciding and action not in ("take-part", "again"))
         fresh = self.fragments(chosen, is_changing=is_changing)
-        if form.text("relay-of") == f"{chosen.file} {chosen.party}" and not action:
+        if form.text("relay-of") == chosen.place and not action:
             fresh.pop("relay-fields")  # it stays as it is typed
         return fresh
 
-    def fragments(self, chosen: JoinChoice, *, is_changing: bool = False) -> dict[str, object]:
-        """The contents of every part."""
+    def _back_to(self, place: str, *, goes_on: bool) -> Parts:
+        """A session that was interrupted: shown again, and resumed if the party has agreed to it before."""
+        file, _, party = place.rpartition("|")
+        chosen = JoinChoice.first(self.folder, file, party)
+        chosen.study.index(party)
+        if goes_on:
+            self.begin(chosen)
+        return self.fragments(chosen)
+
+    def _withdraw(self, chosen: JoinChoice, word: str, place: str, *, is_deciding: bool) -> Parts:
+        """Ask whether to withdraw from a session that is held, or withdraw."""
+        self._withdrawing = place if word == "withdraw" else ""
+        if chosen.place != place:
+            file, _, party = place.rpartition("|")
+            chosen, is_deciding = JoinChoice.first(self.folder, file, party), False
+        chosen.study.index(chosen.party)
+        run = self._run(chosen)
+        if word != "withdraw-now":
+            focus = {"x-focus": "withdraw-now" if word == "withdraw" else "withdraw"}
+            return self.fragments(chosen, is_changing=is_deciding) | focus
+        try:
+            chosen.files.withdraw()
+        except LedgerError:
+            if chosen.files.status() not in ("charged", "settled"):
+                raise
+            text = "This session was charged in the meantime, so it cannot be withdrawn. Going on costs nothing more."
+            raise TpmdpError(text) from None
+        if run is not None:
+            run.withdraw()
+            return self.fragments(chosen)
+        return self.fragments(chosen) | {"run": show_parts.withdrawn_part(chosen.study)}
+
+    def _make_key(self, chosen: JoinChoice) -> None:
+        if chosen.meant_for:
+            rule, remedy = (
+                f"is not the one that this invitation is for ({chosen.meant_for})",
+                "open your own invitation",
+            )
+            raise InputError("party", chosen.party, rule, remedy)
+        write_key(chosen.key_file, Ed25519PrivateKey.generate())
+
+    def _brought_data(self, chosen: JoinChoice) -> Parts:
+        """A file of records that somebody has brought; a copy that the check refuses is not kept."""
+        file = chosen.data
+        if chosen.opened is None or not chosen.party or file not in self._brought:
+            return self.fragments(chosen, is_changing=True)
+        self._brought.discard(file)
+        check = self.checks.of(chosen.opened, chosen.files)
+        if not check.about_data:
+            return self.fragments(chosen, is_changing=True)
+        delete_copy(self.folder, file)
+        fresh = self.fragments(replace(chosen, data=""), is_changing=True)
+        why = [invitee_text(problem).replace(f"{self.folder.path}/", "") for problem in check.about_data]
+        fresh["check"] = show_parts.refused_part(file, check, why)
+        return fresh
+
+    def _delete(self, chosen: JoinChoice, word: str, file: str, *, is_deciding: bool) -> Parts:
+        """Ask whether to delete a copy of records, or delete it."""
+        self._deleting = file if word == "delete-data" else ""
+        if word == "delete-data-now":
+            if any(run.is_running and run.about.data == file for run in self.runs.all()):
+                raise InputError("file to delete", file, "is in use by a session", "wait until it has ended")
+            delete_copy(self.folder, file)
+            chosen = replace(chosen, data="" if chosen.data == file else chosen.data)
+        return self.fragments(chosen, is_changing=is_deciding)
+
+    def fragments(
+        self, chosen: JoinChoice, *, is_changing: bool = False, lacks: Mapping[str, str] | None = None
+    ) -> dict[str, object]:
+        """The contents of every part; `lacks` says what is missing at the boxes."""
         fresh: dict[str, object] = dict.fromkeys(
             ("offer", "key", "data-choice", "check", "relay-fields", "agree", "run"), ""
         )
-        fresh["study-choice"] = _study_choice(self.folder, chosen.file)
-        fresh["party-choice"] = _party_choice(chosen)
+        shown = {(run.key.session, run.key.party) for run in self.runs.all()}
+        fresh["interrupted"] = interrupted_part(interrupted_sessions(self.folder, shown))
+        fresh["study-choice"] = controls.study_choice(self.folder, chosen.file)
+        fresh["party-choice"] = controls.party_choice(chosen)
         if chosen.opened is None or not chosen.party:
             return fresh
         run = self._run(chosen)
@@ -239,30 +218,33 @@ class JoinView:
         elif run is not None:
             fresh["run"] = self._shown(run)
         check = self.checks.of(chosen.opened, chosen.files)
-        offer = self._offer(chosen, check)
         is_over = release is not None or (run is not None and (run.is_running or run.release is not None))
+        offer = self._offer(chosen, check, is_over=is_over)
         if is_over or (run is not None and not is_changing):
             summary = "What was asked, and what you agreed to"
             fresh["offer"] = tag("details", tag("summary", summary), offer, id="offer-details")
             return fresh
-        return fresh | {"offer": offer} | self._decision(chosen, check)
+        return fresh | {"offer": offer} | self._decision(chosen, check, lacks or {})
 
-    def _offer(self, chosen: JoinChoice, check: PartyCheck) -> Html:
+    def _offer(self, chosen: JoinChoice, check: PartyCheck, *, is_over: bool) -> Html:
         file, files = chosen.opened, chosen.files
         assert file is not None
         own = None if files.key is None else _public(files.key)
+        offer = StudyOffer.of(file.study, chosen.party)
+        summary = [] if is_over else [offer_parts.summary_part(offer, check, chosen.compared)]
         return joined(
             [
-                show_parts.question_part(file.study),
-                show_parts.parties_part(file.study, chosen.party),
-                show_parts.cost_part(file.study, chosen.party, check),
-                show_parts.promise_part(file.study),
+                *summary,
+                offer_parts.question_part(offer),
+                offer_parts.parties_part(file.study, chosen.party),
+                offer_parts.cost_part(offer, check, is_over=is_over),
+                offer.promise_part,
                 show_parts.trust_part(file, chosen.party, own=own, peers=files.peers_file),
             ]
         )
 
-    def _decision(self, chosen: JoinChoice, check: PartyCheck) -> dict[str, object]:
-        """Key, data, relay, the tick and the button."""
+    def _decision(self, chosen: JoinChoice, check: PartyCheck, lacks: Mapping[str, str]) -> dict[str, object]:
+        """Key, data, relay, the boxes and the button."""
         files, study = chosen.files, chosen.study
         public, problem = None, ""
         if files.key is not None:
@@ -271,18 +253,26 @@ class JoinView:
             except TpmdpError as error:
                 problem = str(error)
         problems = _problems(chosen, check)
+        in_study = study.party(chosen.party).public_key
+        shown = [show_parts.records_part(check), show_parts.problems_part(problems, chosen.compared)]
         return {
-            "key": show_parts.key_part(chosen.party, public, study.party(chosen.party).public_key, problem=problem),
-            "data-choice": _data_choice(chosen),
-            "check": joined([show_parts.records_part(check), show_parts.problems_part(problems)]),
-            "relay-fields": _relay_fields(chosen),
-            "agree": _agree(chosen, check, not problems),
+            "key": show_parts.key_part(chosen.party, public, in_study, problem=problem, meant_for=chosen.meant_for),
+            "data-choice": controls.data_choice(chosen, self._deleting, uploaded=self._uploaded),
+            "check": joined(shown),
+            "relay-fields": controls.relay_fields(chosen),
+            "agree": controls.decision(
+                chosen,
+                check,
+                is_ready=not problems,
+                lacks=lacks,
+                is_withdrawing=self._withdrawing == chosen.place,
+            ),
         }
 
     # Sessions ---------------------------------------------------------------------------------------------------------
 
     def begin(self, chosen: JoinChoice) -> SessionRun:
-        """Take part, if everything is as it should be now and the box is ticked for exactly this."""
+        """Take part, if everything is as it should be now and the boxes are ticked for exactly this."""
         file, files = chosen.opened, chosen.files
         if file is None or files.key is None:
             raise InputError(f"key of {chosen.party}", "(none)", "is missing", "make one here")
@@ -291,18 +281,19 @@ class JoinView:
             return running
         check = files.check()
         if check.problems:
-            raise check.problems[0]
-        if check.ledger != "settled" and chosen.agreed != chosen.agreement(check):
-            if chosen.agreed:
-                rule = "was to something else: the study or its cost has changed"
-                raise InputError("your agreement", "(ticked)", rule, "read it again, and tick the box")
-            raise InputError("your agreement", "(not ticked)", "is missing", "read what it costs you, and tick the box")
+            raise RefusedFormError(invitee_text(check.problems[0]), {})
+        has_agreed = check.begun is not None and check.begun.has_agreed
+        if check.ledger != "settled" and not has_agreed and (lacks := _lacks(chosen, check)):
+            fresh = self.fragments(chosen, is_changing=True, lacks=lacks)
+            fresh.pop("relay-fields", None)  # it stays as it is typed
+            raise RefusedFormError("", fresh, focus="words-1" if "words" in lacks else "agreed")
         relay = chosen.relay or None if file.study.computation.uses_relay else None
         check_relay(file.study, relay, chosen.plain_http)
         authority = self.folder.file("certificate", chosen.authority) if chosen.authority else None
         key = chosen.run_key
         assert key is not None
         assert file.terms is not None
+        terms = file.terms
 
         def work(run: SessionRun) -> PartyRelease:
             begun = files.begin(
@@ -312,8 +303,15 @@ class JoinView:
                 warns_of_author=False,  # the page has said it
                 notice=run.note,
             )
+            is_kept = False
             with begun as party:
-                return party.take_part(run.take, certificate_authority=authority)
+
+                def take(event: SessionEvent) -> None:
+                    nonlocal is_kept
+                    is_kept = is_kept or keep_said(party.ledger, key_of(terms), chosen.to_keep())
+                    run.take(event)
+
+                return party.take_part(take, certificate_authority=authority)
 
         run, _ = self.runs.begin(key, file.terms.plan_hash, chosen, work=work)
         return run
@@ -331,8 +329,8 @@ class JoinView:
         return tag(
             "section",
             tag("h2", "The session"),
-            tag("p", show_parts.news(run), id=f"run-{number}-news", role="status", class_="news"),
-            tag("p", show_parts.time_left(run), id=f"run-{number}-time", class_="note"),
+            tag("p", show_parts.live_news(run), id=f"run-{number}-news", role="status", class_="news"),
+            tag("p", show_parts.live_time(run), id=f"run-{number}-time", class_="note"),
             tag("div", self.body(run), id=f"run-{number}-body"),
         )
 
@@ -340,21 +338,36 @@ class JoinView:
         """How a run stands; what has ended is drawn once."""
         chosen: JoinChoice = run.about
         if run.is_running:
-            return show_parts.progress_part(run, chosen.study, chosen.command())
+            return show_parts.progress_part(
+                run,
+                chosen.study,
+                chosen.command(),
+                begun=chosen.begun,
+                place=chosen.place,
+                is_withdrawing=self._withdrawing == chosen.place,
+            )
         if run.number not in self._ended:
             try:
                 self._ended[run.number] = self._end(run, chosen)
             except TpmdpError as error:  # the ledger was moved, say
                 return tag("p", str(error), class_="problem")
-        return self._ended[run.number]
+        if run.release is None:
+            return self._ended[run.number]
+        return joined([self._ended[run.number], self._reminder(chosen)])
+
+    def _reminder(self, chosen: JoinChoice) -> Html:
+        return show_parts.reminder_part(self.folder, chosen.data, self._deleting, uploaded=self._uploaded)
 
     def _end(self, run: SessionRun, chosen: JoinChoice) -> Html:
+        if run.is_withdrawn:
+            return show_parts.withdrawn_part(chosen.study)
         if run.release is None:
             return show_parts.failure_part(run, _STANDING[chosen.files.status()])
         hint: Html | str = ""
         if run.release.note:
             text = f"{run.release.note[:1].upper()}{run.release.note[1:]}."
-            hint = joined([tag("p", text, class_="warning"), tag("p", button("Send them again", "again"))])
+            again = "Go on" if run.release.is_stopped else "Send them again"
+            hint = joined([tag("p", text, class_="warning"), tag("p", button(again, "again"))])
         return self._outcome(chosen, run.release, hint)
 
     def _finished(self, chosen: JoinChoice, release: PartyRelease) -> Html:
@@ -363,41 +376,45 @@ class JoinView:
             text = "If another receiver still waits for its answer, this command sends it again:"
             command = tag("pre", tag("code", chosen.command()), tabindex="0")
             hint = joined([tag("p", text, class_="note"), command])
-        return tag("section", tag("h2", "The session"), self._outcome(chosen, release, hint))
+        outcome = self._outcome(replace(chosen, words=""), release, hint)
+        return tag("section", tag("h2", "The session"), outcome, self._reminder(chosen))
 
     def _outcome(self, chosen: JoinChoice, release: PartyRelease, hint: object) -> Html:
-        record = None if release.answers is None else chosen.files.record(with_answer=True)
-        return show_parts.outcome_part(chosen.study, release, record, hint=hint)
+        record = chosen.files.record(with_answer=release.answers is not None)
+        return show_parts.outcome_part(chosen.study, release, record, compared=chosen.compared, hint=hint)
 
     def polled(self) -> dict[str, object]:
         """How all runs stand; a tab takes what it shows."""
         fresh: dict[str, object] = {}
         for run in self.runs.all():
             place = f"run-{run.number}"
-            fresh |= {f"{place}-body": self.body(run), f"{place}-time": show_parts.time_left(run)}
-            fresh[f"{place}-news"] = show_parts.news(run)
+            fresh |= {f"{place}-body": self.body(run), f"{place}-time": show_parts.live_time(run)}
+            fresh[f"{place}-news"] = show_parts.live_news(run)
         return fresh
 
     # Files ------------------------------------------------------------------------------------------------------------
 
     def take_study(self, name: str, written: Path) -> Parts:
         """An uploaded invitation or study, which is chosen then."""
-        return {"study-choice": _study_choice(self.folder, store_study(self.folder, name, written))}
+        return {"study-choice": controls.study_choice(self.folder, store_study(self.folder, name, written))}
 
     def take_data(self, name: str, written: Path) -> Parts:
         """Uploaded records, which are chosen then."""
         stored = store_data(self.folder, name, written)
-        return {"data-list": _data_list(self.folder, stored)}
+        if stored.is_new:
+            self._brought.add(stored.name)
+            self._uploaded.add(stored.name)
+        return {"data-list": controls.data_list(self.folder, stored.name, uploaded=self._uploaded)}
 
     def draft(self, form: PageForm) -> Response:
         """The report on the plan, before anything is charged."""
         record = SessionRecord.of(JoinChoice.of(form, self.folder).study)
-        return file_answer(report_page(record), "report-before.html", "text/html; charset=utf-8")
+        return file_answer(report_page(record), _report_name(record, "before"), "text/html; charset=utf-8")
 
     def report(self, form: PageForm, *, with_answer: bool) -> Response:
         """The report on the party's session, from its ledger."""
         record = JoinChoice.of(form, self.folder).files.record(with_answer)
-        file = "report-with-answer.html" if with_answer else "report.html"
+        file = _report_name(record, "with answer" if with_answer else "")
         return file_answer(report_page(record), file, "text/html; charset=utf-8")
 
 
@@ -422,7 +439,10 @@ def routes(folder: Folder) -> list[Route]:
     ]
 
 
-# Controls -------------------------------------------------------------------------------------------------------------
+def _report_name(record: SessionRecord, what: str) -> str:
+    """The name of a report, with its study and session; the name of a study may be anything."""
+    plain = re.sub(r"[^A-Za-z0-9_-]+", "-", f"{record.study.name} session {record.study.session} {what}")
+    return f"report {plain}".replace(" ", "-")[:_NAME_MAX].strip("-") + ".html"
 
 
 def _part(part: str, contents: Mapping[str, object]) -> Html:
@@ -443,129 +463,31 @@ def _public(path: Path) -> bytes | None:
         return None
 
 
+def _lacks(chosen: JoinChoice, check: PartyCheck) -> dict[str, str]:
+    """What nobody has said yet for this plan at this charge."""
+    lacks = {}
+    if not chosen.compared:
+        lacks["words"] = "Say whether you have compared the ten words."
+    if chosen.agreed != chosen.agreement(check):
+        lacks["agreed"] = "Your agreement is missing: read what it costs you, and tick the box."
+        if chosen.agreed:
+            changed = "Your agreement was to something else: the study or its cost has changed"
+            lacks["agreed"] = f"{changed}. Read it again, and tick the box."
+    return lacks
+
+
 def _problems(chosen: JoinChoice, check: PartyCheck) -> list[str]:
-    texts = [str(problem) for problem in check.problems]
     file, has_key = chosen.opened, chosen.files.key is not None
+    problems = check.problems
+    if file is not None and file.lacking:
+        problems = check.own_problems
+    texts = [invitee_text(problem) for problem in problems]
     if file is not None and file.lacking:
         first = "Send the line above to the author of the study. " * (has_key and chosen.party in file.lacking)
         wait = f"{first}Keys of {', '.join(file.lacking[:_NAMES_MAX])} are missing in this file"
-        texts = [text for text in texts if not text.startswith("public_key of ")]
         texts.append(f"{wait}: open the new invitation here when it comes, which has them all.")
-    if not has_key:
+    if not has_key and chosen.meant_for:
+        texts.insert(0, controls.not_meant_text(chosen.meant_for, chosen.party))
+    elif not has_key:
         texts.insert(0, f"You have no key: make it above. It will be {chosen.party}.key in your folder.")
     return texts
-
-
-def _study_choice(folder: Folder, chosen: str) -> Html:
-    names = study_names(folder)
-    if not names:
-        text = "There is no invitation in your folder yet. Bring the file that you were sent."
-        return tag("p", text, class_="empty")
-    options = {"": "choose a file"} | {name: name for name in names}
-    return choice("Invitation or study", "study", options, chosen=chosen, hint="From the folder of this page.")
-
-
-def _party_choice(chosen: JoinChoice) -> Html:
-    if chosen.opened is None:
-        return Html("")
-    options = {"": "choose"} | {party.name: party.name for party in chosen.opened.study.parties}
-    of = void("input", type="hidden", name="party-of", value=chosen.file)
-    return joined([choice("You are", "party", options, chosen=chosen.party), of])
-
-
-def _file_field(label: str, field: str, to: str, *, most: int, accept: str) -> Html:
-    inner = void(
-        "input",
-        type="file",
-        id=field,
-        accept=accept,
-        data_upload=to,
-        data_most=most,
-        data_then="brought",
-        aria_describedby=f"{field}-hint",
-    )
-    hint = f"Choose a file, or drop it here. At most {most >> 20} MiB; it is stored in the folder of this page."
-    return tag("div", control(label, inner, hint, id=field), class_="drop", data_drop=field)
-
-
-def _data_list(folder: Folder, chosen: str) -> Html:
-    options = {"": "choose a file"} | {name: name for name in data_names(folder)}
-    return choice("Your records", "data", options, chosen=chosen, hint="From the folder of this page.")
-
-
-def _data_choice(chosen: JoinChoice) -> Html:
-    of = void("input", type="hidden", name="data-of", value=f"{chosen.file} {chosen.party}")
-    heading = tag("h2", "Your data")
-    if not chosen.study.party(chosen.party).records:
-        text = "The study says that you have no records: no file is needed."
-        return joined([heading, tag("p", text, class_="empty"), of])
-    lead = "The file stays on this machine. It is read and checked here; nothing is sent by that."
-    return joined(
-        [
-            heading,
-            tag("p", lead),
-            tag("div", _data_list(chosen.folder, chosen.data), id="data-list"),
-            _file_field("Or another file", "data-file", "/join/upload-data", most=DATA_MAX, accept=".csv,.parquet"),
-            of,
-        ]
-    )
-
-
-def _relay_fields(chosen: JoinChoice) -> Html:
-    of = void("input", type="hidden", name="relay-of", value=f"{chosen.file} {chosen.party}")
-    heading = tag("h2", "Meeting the others")
-    if not chosen.study.computation.uses_relay:
-        text = (
-            "The parties of this study connect to each other, at the addresses that it gives; no relay is needed. To "
-            "wait at another address than your own, as behind a router, use tpmdp join --listen."
-        )
-        return joined([heading, tag("p", text), of])
-    certificates = chosen.folder.names(".pem", ".crt")
-    authority = []
-    if certificates:
-        options = {"": "a public one"} | {name: name for name in certificates}
-        authority = [choice("Certificate to trust for the relay", "authority", options, chosen=chosen.authority)]
-    return joined(
-        [
-            heading,
-            text_field(
-                "Address of the relay",
-                "relay",
-                chosen.relay,
-                hint="Such as https://relay.example.org. The relay passes messages on that it cannot read.",
-                spellcheck="false",
-                maxlength=300,
-            ),
-            *authority,
-            tick(
-                "Allow plain HTTP to a relay on another machine (as --plain-http does)",
-                "plain-http",
-                checked=chosen.plain_http,
-            ),
-            of,
-        ]
-    )
-
-
-def _agree(chosen: JoinChoice, check: PartyCheck, is_ready: bool) -> Html:
-    decline = (
-        "If you decline, you need do nothing more: nothing is charged, and no data leave this machine. Files that you "
-        "brought stay in the page's folder until you delete them there."
-    )
-    keep = tag("p", button("Report on this plan, for your files", formaction="/join/draft.html", class_="save"))
-    heading = joined([tag("h2", "Decide"), tag("p", decline), keep])
-    if not is_ready or check.cost is None:
-        text = "You can decide when nothing stands in the way any more."
-        return joined([heading, tag("p", text, class_="empty")])
-    value = chosen.agreement(check)
-    text = f"I have read this and agree to spend epsilon {rounded_up(check.cost)}"
-    if not check.charged_now:
-        text = f"I have read this and agree to go on: epsilon {rounded_up(check.cost)} was charged before"
-    label = "Take part" if check.ledger in ("new", "unknown", "cancelled", "not given") else "Go on with the session"
-    return joined(
-        [
-            heading,
-            tick(text, "agreed", value=value, checked=chosen.agreed == value),
-            tag("p", button(label, "take-part"), class_="buttons"),
-        ]
-    )

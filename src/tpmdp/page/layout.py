@@ -14,6 +14,12 @@ VIEWS: Final = {
     "/verify": ("Verify", "a plan or a report"),
     "/watch": ("Watch", "sessions at a relay"),
 }
+_STARTS: Final = {"/join": "I was invited", "/plan": "I plan a study", "/verify": "I check a report"}
+_WHERE: Final = "The window in which tpmdp page was started shows it."
+_LOST: Final = (
+    " tpmdp page has ended, or does not answer. What stands below is old. Nothing is lost: start tpmdp page again, and "
+    "a session that was begun can go on there."
+)
 _NO_SCRIPT: Final = "This page needs JavaScript. The command line does the same: tpmdp --help."
 
 
@@ -29,7 +35,10 @@ def view_page(path: str, *contents: object) -> str:
         tag("nav", *links, aria_label="Views"),
         class_="bar",
     )
-    main = tag("main", tag("noscript", tag("p", _NO_SCRIPT, class_="problem")), *contents, id="content", tabindex="-1")
+    start = [_start()] if path == next(iter(VIEWS)) else []
+    no_script = tag("noscript", tag("p", _NO_SCRIPT, class_="problem"))
+    lost = tag("p", tag("strong", "This page has lost its program."), _LOST, role="alert", id="lost", hidden="hidden")
+    main = tag("main", lost, *start, no_script, *contents, id="content", tabindex="-1")
     foot = tag(
         "footer",
         tag("p", f"tpmdp {__version__}. This page runs on this machine; it loads nothing from anywhere else."),
@@ -38,9 +47,15 @@ def view_page(path: str, *contents: object) -> str:
     return _document(f"{VIEWS[path][0]} · tpmdp" if path in VIEWS else "tpmdp", joined([bar, main, foot]), script)
 
 
+def _start() -> Html:
+    """Where to begin, for somebody who has just opened the page."""
+    links = [tag("a", text, href=to) for to, text in _STARTS.items()]
+    return tag("p", "Start: ", joined(links, " · "), class_="note")
+
+
 def enter_page(asks_for: str, problem: str = "") -> str:
     """The page that asks for the token or the password."""
-    where = "tpmdp page printed it in the terminal." if asks_for == "token" else "The page's operator has it."
+    where = _WHERE if asks_for == "token" else "The page's operator has it."
     label = tag("label", f"{asks_for.capitalize()} of this page", for_="secret")
     field = Html(
         '<input id="secret" name="secret" type="password" required autofocus autocomplete="off" '

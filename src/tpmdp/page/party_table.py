@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tpmdp._util.numbers import plural
 from tpmdp.errors import InputError
-from tpmdp.page.forms import PageForm, button, control, parse_number, parse_whole, void
+from tpmdp.page.forms import PageForm, Place, button, control, parse_number, parse_whole, void
 from tpmdp.report.markup import Html, joined, tag
 from tpmdp.spec import Spec
+from tpmdp.study.identity import check_party_names, names_to_mend
 
 PARTIES_MAX: Final = 2_000
+NAMELESS: Final = "a party without a name"
 _COLUMNS: Final = ("name", "epsilon", "delta", "records")
+_IN_LINES: Final = ("", "epsilon in ", "delta in ", "records in ")
+_MENDED_SHOWN: Final = 6
+_RECORDS: Final = "1000"  # where a pasted line has none, and the page says so
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,7 @@ class PartyRow:
     @property
     def label(self) -> str:
         """What errors call it."""
-        return self.name or "a party without a name"
+        return self.name or NAMELESS
 
 
 EXAMPLE: Final = (
@@ -54,7 +58,7 @@ class PartyTable:
         columns = [form.all(f"party-{column}") for column in _COLUMNS]
         numbers, receiving = form.all("party-row"), set(form.all("party-receives"))
         if form.text("action") == "paste-parties":
-            return cls(pasted_rows(form.text("pasted")))
+            return cls(pasted(form.text("pasted")).rows)
         if len({len(numbers), *map(len, columns)}) != 1:
             raise InputError("parties", "(broken)", "do not come from this page", "load the page again")
         rows = [
@@ -65,6 +69,8 @@ class PartyTable:
 
     def after(self, action: str) -> PartyTable:
         """With a row more (add-party) or less (remove-party-3)."""
+        if action == "use-names":
+            return self.with_names(names_to_mend(self.names))
         if action == "add-party":
             last = self.rows[-1] if self.rows else EXAMPLE[0]
             return PartyTable((*self.rows, replace(last, name=self._new_name(), receives=False)))
@@ -83,6 +89,25 @@ class PartyTable:
         return next(
             name for number in range(len(names) + 1, 3 + 2 * len(names)) if (name := f"party_{number}") not in names
         )
+
+    def with_names(self, names: Mapping[str, str]) -> PartyTable:
+        """With other names for some."""
+        return PartyTable(tuple(replace(row, name=names.get(row.name, row.name)) for row in self.rows))
+
+    def names_note(self) -> Html:
+        """Names that a study refuses, said before somebody writes one; or nothing."""
+        mended = names_to_mend([row.name for row in self.rows if row.name])
+        if not mended:
+            return Html("")
+        pairs = "; ".join(f"{new} for {old}" for old, new in list(mended.items())[:_MENDED_SHOWN])
+        more = f"; and {len(mended) - _MENDED_SHOWN} more" if len(mended) > _MENDED_SHOWN else ""
+        text = f"In a study, names are letters, digits, _ . - without blanks. Write {pairs}{more}. "
+        return tag("p", text, button("Use these names", "use-names", class_="small"), class_="warning")
+
+    @property
+    def newest(self) -> str:
+        """The id of the field with the last name."""
+        return f"name-{len(self.rows) - 1}"
 
     @property
     def names(self) -> list[str]:
@@ -132,6 +157,7 @@ class PartyTable:
     def entries(self) -> list[dict[str, Any]]:
         """The parties as a study file has them."""
         self.check()
+        check_party_names(self.names)
         columns = zip(self.rows, self.epsilons(), self.deltas(), self.records(), strict=True)
         return [
             {"name": row.name, "epsilon": epsilon, "delta": delta, "records": records}
@@ -147,46 +173,103 @@ class PartyTable:
         size = plural(len(self.rows), "party", "parties")
         caption = tag("caption", f"{size}: name, budget, and who learns the answer", class_="hidden")
         table = tag("table", caption, tag("thead", head), tag("tbody", body), class_="parties")
-        return joined([tag("div", table, class_="wide"), tag("p", button("Add a party", "add-party")), _paste()])
+        return joined(
+            [tag("div", table, class_="wide"), tag("p", button("Add a party", "add-party", id="add-party")), _paste()]
+        )
+
+
+def party_places(form: PageForm) -> list[Place]:
+    """The fields of the table as it was typed, as errors name them."""
+    columns = {column: form.all(f"party-{column}") for column in _COLUMNS}
+    places = [Place("parties", "pasted"), Place("pasted list", "pasted"), Place("receivers", "receives-0", "(none)")]
+    for row, name in enumerate(columns["name"]):
+        label = name or NAMELESS
+        places += [Place(each, f"name-{row}", name) for each in ("name of a party", f"name of party {row + 1}")]
+        for column in _COLUMNS[1:]:
+            text = columns[column][row] if row < len(columns[column]) else ""
+            places.append(Place(f"{column} of {label}", f"{column}-{row}", text))
+    if form.text("action") == "paste-parties":
+        lines = form.text("pasted").splitlines()
+        places += [Place(f"{what}line {number}", "pasted") for number in range(1, len(lines) + 1) for what in _IN_LINES]
+    return places
+
+
+# A pasted list --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Pasted:
+    """The parties of a pasted list, and what was read, in words."""
+
+    rows: tuple[PartyRow, ...]
+    text: str
 
 
 def _paste() -> Html:
     hint = (
-        "A line for each party: name, epsilon, delta, records, and the word receives, with commas or tabs between. A "
-        "first line with headings is left out."
+        "A line for each party: name, epsilon, delta, and if you like the number of records and the word receives. Put "
+        "commas, semicolons, tabs or blanks between them. A first line with headings is left out."
     )
     area = tag(
         "textarea", "", id="pasted", name="pasted", rows=5, cols=40, spellcheck="false", aria_describedby="pasted-hint"
     )
     inside = joined([control("Many parties at once", area, hint, id="pasted"), button("Use these", "paste-parties")])
-    return tag("details", tag("summary", "Paste a list of parties"), inside)
+    return tag("details", tag("summary", "Paste a list of parties"), inside, id="paste")
 
 
-def pasted_rows(text: str) -> tuple[PartyRow, ...]:
-    """The parties of a pasted list; what a line leaves out is as in the example.
+def pasted(text: str) -> Pasted:
+    """The parties of a pasted list; a line without name, epsilon and delta is refused.
 
-    >>> pasted_rows("north, 0.5, 1e-6, 400, receives\\nsouth\\t1")[1].records
-    '1000'
+    >>> pasted("north, 0.5, 1e-6, 400, receives\\nsouth\\t1\\t1e-6\\t300").text
+    '2 parties were read, 1 receiver.'
+    >>> pasted("north 0.5 1e-6\\nsouth 1 1e-6 300").rows[1].delta
+    '1e-6'
     """
     rows: list[PartyRow] = []
+    without_records = 0
     for number, line in enumerate(text.splitlines(), 1):
-        cells = [cell.strip() for cell in re.split(r"[,;\t]", line)]
+        cells = _cells(line)
         if not any(cells) or (not rows and [cell.lower() for cell in cells[1:2]] == ["epsilon"]):
             continue  # empty, or headings
         name, epsilon, delta, records, last = [*cells, *[""] * 5][:5]
-        if len(cells) > 5 or last not in ("receives", "yes", "no", ""):
-            rule = "must be name, epsilon, delta, records and the word receives"
-            raise InputError(
-                f"line {number}",
-                ", ".join(cells),
-                rule,
-                "put one comma or tab between two of them, and points into numbers: 0.5",
-            )
-        receives = last in ("receives", "yes")
-        rows.append(PartyRow(name, epsilon or "1", delta or "1e-6", records=records or "1000", receives=receives))
-    if not any(row.receives for row in rows):
-        rows = [replace(row, receives=True) for row in rows]
-    return tuple(rows)
+        if len(cells) > 5 or not (name and epsilon and delta) or last.lower() not in ("receives", "yes", "no", ""):
+            rule = "must be name, epsilon and delta, and if you like records and the word receives"
+            remedy = "write such as: north, 0.5, 1e-6, 400, receives"
+            raise InputError(f"line {number}", ", ".join(cells), rule, remedy)
+        parse_number(f"epsilon in line {number}", epsilon)
+        parse_number(f"delta in line {number}", delta)
+        if records:
+            parse_whole(f"records in line {number}", records)
+        without_records += not records
+        receives = last.lower() in ("receives", "yes")
+        rows.append(PartyRow(name, epsilon, delta, records=records or _RECORDS, receives=receives))
+    if len(rows) < 2:
+        rule = "must have at least 2 parties"
+        raise InputError("pasted list", plural(len(rows), "party", "parties"), rule, "write a line for each party")
+    return Pasted(tuple(rows), _read_text(rows, without_records))
+
+
+def _cells(line: str) -> list[str]:
+    """A line cut at its tabs; else at semicolons, else at commas, else at blanks.
+
+    >>> _cells("A;0,3;1e-6"), _cells("A 0.3  1e-6")
+    (['A', '0,3', '1e-6'], ['A', '0.3', '1e-6'])
+    """
+    between = next((each for each in "\t;," if each in line.strip()), None)
+    return [cell.strip() for cell in line.split(between)]
+
+
+def _read_text(rows: Sequence[PartyRow], without_records: int) -> str:
+    receivers = sum(row.receives for row in rows)
+    text = f"{plural(len(rows), 'party', 'parties')} were read, {plural(receivers, 'receiver')}."
+    if not receivers:
+        text += " Tick who receives the answer."
+    if without_records:
+        text += f" {plural(without_records, 'line')} had no number of records: {_RECORDS} stands there."
+    return text
+
+
+# Its rows -------------------------------------------------------------------------------------------------------------
 
 
 def _row(place: int, row: PartyRow) -> Html:

@@ -11,19 +11,20 @@ from functools import cache
 from typing import Any, Final
 
 from tpmdp.errors import InputError
-from tpmdp.page.forms import PageForm, button, choice, control, parse_number, parse_whole, text_field, void
+from tpmdp.page.forms import PageForm, Place, button, choice, control, parse_number, parse_whole, text_field, void
 from tpmdp.queries.base import BaseQuery
+from tpmdp.queries.bins import Spans
 from tpmdp.queries.catalogue import EXAMPLES, KINDS, keys_of, make_query
 from tpmdp.queries.categories import Categories, exact_name
 from tpmdp.queries.moments import Ranges
 from tpmdp.queries.vertical_regression import Holders
 from tpmdp.report.markup import Html, joined, tag
-from tpmdp.report.queries import about
+from tpmdp.report.questions import kind_text
 
 QUERIES_MAX: Final = 50
 _PIECE: Final = re.compile(r'"(?:[^"]+|"")*"|[^",]+|,|"')
 _NUMBER_HINT: Final = "A number."
-_HINTS: Final[Mapping[str, str]] = {
+_HINTS: Final[Mapping[str, str]] = {  # by key, or by kind and key
     "column": "Its name in the data of every party.",
     "target": "The column that is explained by the others.",
     "low": "A number. Smaller values count as this one.",
@@ -31,8 +32,17 @@ _HINTS: Final[Mapping[str, str]] = {
     "at_least": "A number. Records with this value or more count.",
     "below": "A number. Records with less than this value count.",
     "edges": "Ends of the bins, with commas, such as 0, 18, 65, 120.",
+    "ranges": "Counts of these instead of bins: one line each, two edges, such as 18 65.",
+    "distribution edges": "Values with commas, such as 1, 7, 30. Or give low, high and bins.",
+    "distribution low": "A number: the first edge.",
+    "distribution high": "A number: the last edge.",
+    "distribution bins": "How many equal steps from low to high.",
     "probabilities": "Shares with commas: 0.5 is the median.",
     "weight": "Its share of the budget against the other queries: 2 is twice the share of 1.",
+}
+_LABELS: Final[Mapping[str, tuple[str, ...]]] = {
+    "by-column": ("column of groups",),
+    "by-categories": ("groups",),
 }
 _WHERE_HINT: Final = 'Only records that meet a condition, such as age >= 65 and ward = "north".'
 
@@ -111,6 +121,20 @@ def _write_bounds(ranges: Any) -> str:
     return "\n".join(f"{column} {exact_name(float(low))} {exact_name(float(high))}" for column, (low, high) in pairs)
 
 
+def _spans(field: str, text: str) -> list[list[float]]:
+    spans = []
+    for line in filter(str.strip, text.splitlines()):
+        ends = line.split()
+        if len(ends) != 2:
+            raise InputError(field, line, "must be two numbers", "write such as 18 65")
+        spans.append([parse_number(field, end) for end in ends])
+    return spans
+
+
+def _write_spans(spans: Any) -> str:
+    return "\n".join(f"{exact_name(float(low))} {exact_name(float(high))}" for low, high in spans)
+
+
 def _holders(field: str, text: str) -> dict[str, list[str]]:
     holders: dict[str, list[str]] = {}
     for line in filter(str.strip, text.splitlines()):
@@ -151,6 +175,7 @@ _WAYS: Final[Mapping[Any, _Way]] = {
         'With commas. Numbers if all of them are; for text that looks like numbers use quotes: "1", "2".',
     ),
     Ranges: _Way(_bounds, _write_bounds, "One line for each column: its name, lowest and highest value.", is_long=True),
+    Spans: _Way(_spans, _write_spans, "One line for each: two edges, first and last, such as 18 65.", is_long=True),
     Holders: _Way(_holders, _write_holders, "One line for each party: its name, a colon, its columns.", is_long=True),
 }
 
@@ -226,9 +251,9 @@ class TypedQuery:
         for key, type_ in _types(self.kind).items():
             text = self.texts.get(key, "")
             if text:
-                entry[key] = _WAYS[type_].read(f"{key} of {name}", text)
+                entry[key] = _WAYS[type_].read(f"{kind_label(key)} of {name}", text)
             elif key in required:
-                raise InputError(f"{key} of {name}", text, "is missing", "fill it in")
+                raise InputError(f"{kind_label(key)} of {name}", text, "is missing", "fill it in")
         if self.texts.get("where"):
             entry["where"] = self.texts["where"]
         column, values = self.texts.get("by-column", ""), self.texts.get("by-categories", "")
@@ -260,6 +285,7 @@ class TypedQuery:
                     "by-column",
                     _Way(values.read, str, "Optional: an answer for each group."),
                     label="Groups by column",
+                    clears=f"{prefix}-by-categories",
                 ),
                 self._field(prefix, "by-categories", values, label="Values of that column"),
                 *folded,
@@ -274,7 +300,7 @@ class TypedQuery:
             tag("legend", f"Query {place + 1}: {kind_label(self.kind)}"),
             void("input", type="hidden", name="query-row", value=place),
             void("input", type="hidden", name=f"{prefix}-kind", value=self.kind),
-            tag("p", about(KINDS[self.kind]), class_="hint"),
+            tag("p", kind_text(self.kind), class_="hint"),
             tag("div", *shown, class_="fields"),
             *more_fields,
             button(
@@ -285,12 +311,13 @@ class TypedQuery:
             ),
         )
 
-    def _field(self, prefix: str, key: str, way: _Way, *, label: str = "", more: str = "") -> Html:
+    def _field(self, prefix: str, key: str, way: _Way, *, label: str = "", more: str = "", clears: str = "") -> Html:
         field, text = f"{prefix}-{key}", self.texts.get(key, "")
         title = label or kind_label(key).capitalize()
-        hint = _HINTS.get(key, way.hint) + more
+        hint = _HINTS.get(f"{self.kind} {key}", _HINTS.get(key, way.hint)) + more
         if not way.is_long:
-            return text_field(title, field, text, hint=hint, kind=way.keyboard, spellcheck="false")
+            attributes = {"data_clears": clears} if clears else {}  # an emptied field empties that one, too
+            return text_field(title, field, text, hint=hint, kind=way.keyboard, spellcheck="false", **attributes)
         rows = max(3, text.count("\n") + 2)
         area = tag(
             "textarea",
@@ -307,13 +334,18 @@ class TypedQuery:
 
 
 def _check(name: str, entry: Mapping[str, Any]) -> None:
-    """The rules of the library; its error names the query."""
+    """The rules of the library; its error names the query, and the fields as they are labelled here."""
     try:
         make_query(entry, OFFERED)
     except InputError as error:
-        if name in error.field:
-            raise
-        raise InputError(f"{error.field} of {name}", error.value, error.rule, error.remedy) from None
+        rule, remedy = error.rule, error.remedy
+        for key in entry:
+            rule, remedy = rule.replace(key, kind_label(key)), remedy.replace(key, kind_label(key))
+        field = error.field
+        if name not in field:
+            bounds, _, column = field.partition("bounds of ")
+            field = f"{field} of {name}" if bounds or not column else f"bounds of {name}, {column}"
+        raise InputError(field, error.value, rule, remedy) from None
 
 
 # All queries of a form ------------------------------------------------------------------------------------------------
@@ -351,10 +383,31 @@ def queries_of(form: PageForm) -> tuple[TypedQuery, ...]:
     return tuple(queries)
 
 
+def query_places(form: PageForm) -> list[Place]:
+    """The fields of the queries, as errors name them."""
+    places: list[Place] = [Place("queries", "new-kind"), Place("kind of a query", "new-kind")]
+    for place, row in enumerate(form.all("query-row")):
+        prefix, kind = f"query-{row}", form.text(f"query-{row}-kind")
+        if kind not in OFFERED:
+            continue
+        name = form.text(f"{prefix}-name")
+        places += [
+            Place(f"name of query {place + 1}", f"{prefix}-name"),
+            Place("name of a query", f"{prefix}-name", name),
+        ]
+        for key in _fields(kind)[1:]:
+            text = form.text(f"{prefix}-{key}")
+            labels = _LABELS.get(key, (key, kind_label(key)))
+            places += [Place(f"{label} of {name}", f"{prefix}-{key}", text) for label in dict.fromkeys(labels)]
+        end = next((key for key in ("high", "at_least") if key in _fields(kind)), "")
+        places += [Place(f"bounds of {name}", f"{prefix}-{end}")] if end else []
+    return places[:2] + places[:1:-1]  # of two queries with the same name, the later one is the one too many
+
+
 def queries_html(queries: Sequence[TypedQuery], new_kind: str = "count") -> Html:
     """The fieldsets of all queries, and what adds another."""
     kinds = {kind: kind_label(kind) for kind in OFFERED}
-    meanings = [joined([tag("dt", kind_label(kind)), tag("dd", about(maker))]) for kind, maker in OFFERED.items()]
+    meanings = [joined([tag("dt", kind_label(kind)), tag("dd", kind_text(kind))]) for kind in OFFERED]
     empty = tag("p", "Nothing is asked yet: choose a kind of query and add it.", class_="empty")
     others = " and ".join(kind_label(kind) for kind in NOT_OFFERED)
     note = f"A study file can also have queries of the kind {others}, and custom ones." if NOT_OFFERED else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -13,11 +13,11 @@ from urllib.parse import unquote
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from tpmdp.errors import InputError, TpmdpError
-from tpmdp.page.forms import PageForm, parts, problem
+from tpmdp.page.forms import PageForm, Place, parts, place_of, problem
 from tpmdp.page.layout import view_page
 
 Parts = Mapping[str, object]
@@ -25,33 +25,52 @@ Parts = Mapping[str, object]
 _NAME_SHOWN: Final = 200
 
 
+class RefusedFormError(TpmdpError):
+    """A form that is refused, with new contents of elements; `focus` is the id of the control that needs attention."""
+
+    def __init__(self, error: object, fresh: Parts, focus: str = "") -> None:
+        self.error, self.fresh, self.focus = error, fresh, focus
+        super().__init__(str(error))
+
+
 def view(
     path: str,
     show: Callable[[], object],
     answer: Callable[[PageForm], Parts],
     *,
-    pages: Mapping[str, Callable[[PageForm], object]] | None = None,
+    moves: Mapping[str, Callable[[PageForm], None]] | None = None,
     downloads: Mapping[str, Callable[[PageForm], Response]] | None = None,
+    places: Callable[[PageForm], Sequence[Place]] = lambda _: (),
 ) -> list[Route]:
     """The routes of a view. An error of any of these functions is shown in the element `problem`.
 
-    GET path: `show`. POST path: `answer`, for a live form. POST path/NAME: a whole page from `pages`, or a file from
-    `downloads`. All run in threads: planning takes time.
+    GET path: `show`. POST path: `answer`, for a live form. POST path/NAME: a file from `downloads`; or what `moves`
+    does before the browser goes to `path`. All run in threads: planning takes time. `places` says where the fields are
+    that errors name: the script marks them. An answer may say where the focus goes: "x-focus", an id.
     """
 
     async def get(_: Request) -> Response:
         return HTMLResponse(view_page(path, await run_in_threadpool(show)))
 
     async def post(request: Request) -> Response:
-        return await _answered(answer, await PageForm.of(request))
+        return await _answered(answer, await PageForm.of(request), places)
 
     async def named(request: Request) -> Response:
         name, form = request.path_params["name"], await PageForm.of(request)
-        if downloads is not None and name in downloads:
-            return await run_in_threadpool(downloads[name], form)
-        if pages is not None and name in pages:
-            return HTMLResponse(view_page(path, await run_in_threadpool(pages[name], form)))
-        raise HTTPException(404)
+        actions: dict[str, Callable[[PageForm], Response | None]] = {**(downloads or {}), **(moves or {})}
+        if name not in actions:
+            raise HTTPException(404)
+        try:
+            done = await run_in_threadpool(actions[name], form)
+        except TpmdpError as error:
+            if is_navigation(request):
+                raise
+            return _problem(error, places(form))
+        if isinstance(done, Response):
+            return done
+        if is_navigation(request):
+            return RedirectResponse(path, 303)
+        return Response(status_code=204, headers={"x-to": path})  # the script goes there
 
     return [
         Route(path, get, methods=["GET"]),
@@ -94,7 +113,7 @@ def upload(path: str, most: int, take: Callable[[str, Path], Parts], *, folder: 
                         error = InputError("file", name, rule, "put it into the page's folder, and choose it there")
                         return HTMLResponse(parts({"problem": problem(error)}), 413)
                     await run_in_threadpool(stream.write, piece)
-            return await _answered(lambda _: take(name, Path(written)), PageForm({}))
+            return await _answered(lambda _: take(name, Path(written)), PageForm({}), lambda _: ())
         finally:
             with suppress(FileNotFoundError):
                 os.unlink(written)
@@ -102,9 +121,24 @@ def upload(path: str, most: int, take: Callable[[str, Path], Parts], *, folder: 
     return Route(path, post, methods=["POST"])
 
 
-async def _answered(answer: Callable[[PageForm], Parts], form: PageForm) -> Response:
+def is_navigation(request: Request) -> bool:
+    """Whether the browser shows the answer as a page, instead of handing it to the script."""
+    return request.headers.get("sec-fetch-mode") == "navigate"
+
+
+async def _answered(
+    answer: Callable[[PageForm], Parts], form: PageForm, places: Callable[[PageForm], Sequence[Place]]
+) -> Response:
     try:
         fresh = {"problem": "", **await run_in_threadpool(answer, form)}
+    except RefusedFormError as refused:
+        headers = {"x-focus": refused.focus} if refused.focus else {}
+        return HTMLResponse(parts({"problem": problem(refused.error), **refused.fresh}), 422, headers)
     except TpmdpError as error:
-        return HTMLResponse(parts({"problem": problem(error)}), 422)
-    return HTMLResponse(parts(fresh))
+        return _problem(error, places(form))
+    focus = fresh.pop("x-focus", "")
+    return HTMLResponse(parts(fresh), headers={"x-focus": str(focus)} if focus else None)
+
+
+def _problem(error: TpmdpError, places: Sequence[Place]) -> Response:
+    return HTMLResponse(parts({"problem": problem(error, place_of(error, places))}), 422)

@@ -10,11 +10,16 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from tpmdp.errors import InputError, TpmdpError
+from tpmdp.page.join_words import invitee_text
 from tpmdp.study.events import SessionEvent, time_text
 from tpmdp.study.release import PartyRelease
 
 _LINES_MAX: Final = 200
 _LOGGER: Final = logging.getLogger("tpmdp.page")
+
+
+class WithdrawnError(TpmdpError):
+    """Ends the thread of a session that the party has withdrawn from."""
 
 
 class RunKey(NamedTuple):
@@ -40,6 +45,7 @@ class SessionRun:
     problems: tuple[str, ...] = ()
     release: PartyRelease | None = None
     error: str = ""
+    is_withdrawn: bool = False
     ended: threading.Event = field(default_factory=threading.Event)
     _troubles: tuple[str, ...] = ()
 
@@ -53,6 +59,11 @@ class SessionRun:
         """Whether it has given all it can: nothing is left to send either."""
         return self.release is not None and not self.release.note
 
+    def withdraw(self) -> None:
+        """The party has withdrawn: its ledger refuses all that the thread may still try, and nobody waits for it."""
+        self.is_withdrawn = True
+        self.ended.set()
+
     def seconds_left(self) -> float:
         """Until the deadline, by the clock of this machine."""
         if self.event is None:
@@ -65,6 +76,8 @@ class SessionRun:
 
     def take(self, event: SessionEvent) -> None:
         """Take in an event. Trouble stays in view until there is other news, a difference until all have joined."""
+        if self.is_withdrawn:
+            raise WithdrawnError("the party has withdrawn")
         text = event.line().removesuffix(f"; {time_text(event.seconds_left)} left")
         differences = [each for each in self.problems if each not in self._troubles]
         if event.kind == "trouble":
@@ -74,6 +87,8 @@ class SessionRun:
             self._troubles = ()
             more = [event.text] if event.kind == "difference" else []
             self.problems = () if event.joined == event.parties else (*differences, *more)
+        if self.event is not None and event.round != self.event.round:
+            self.joined = frozenset()
         if event.kind == "joined":
             self.joined |= set(event.names)
         self.event, self.heard_s = event, time.monotonic()
@@ -135,7 +150,7 @@ def _work(run: SessionRun, work: Callable[[SessionRun], PartyRelease]) -> None:
     try:
         run.release = work(run)
     except TpmdpError as error:
-        run.error = str(error)
+        run.error = "" if run.is_withdrawn else invitee_text(error)
     except BaseException as error:
         run.error = "The page has failed here: that is a mistake in tpmdp. Try again: nothing is charged twice."
         _LOGGER.error("%s", f"session {run.number}: {type(error).__name__}")

@@ -12,14 +12,15 @@ from typing import Final
 
 from tpmdp._util.files import readable, replacing
 from tpmdp.engines.relay.mailbox import check_url
-from tpmdp.errors import FileError, InputError
+from tpmdp.errors import FileError, InputError, TpmdpError
 from tpmdp.page.folder import Folder
 from tpmdp.study.invitation import invitation, invitation_name, write_invitations
 from tpmdp.study.model import Study
 from tpmdp.study.peers import PEERS_FILE
 
+_FIELD: Final = "file in the folder"
 _SUFFIX: Final = ".toml"
-_SIZE_MAX: Final = 16 << 20
+STUDY_BYTES_MAX: Final = 16 << 20
 
 
 @dataclass
@@ -51,12 +52,23 @@ class StudyShelf:
             self._written[name] = _hash(text.encode())
         return path
 
+    def twin(self, study: Study, name: str) -> str:
+        """Another file of the folder with another study of the same name and session; empty if there is none."""
+        for other in self.names():
+            try:
+                present = Study.read(self.folder.file(_FIELD, other))
+            except TpmdpError:
+                continue
+            if other != name and present.label == study.label and present.without_keys() != study.without_keys():
+                return other
+        return ""
+
     def _path(self, name: str) -> Path:
         if not name.endswith(_SUFFIX) or name.casefold() == PEERS_FILE:
             rule = f"must end in {_SUFFIX}, and not be {PEERS_FILE}, which is for public keys"
-            raise InputError("file in the folder", name, rule, "write such as study.toml")
+            raise InputError(_FIELD, name, rule, "write such as study.toml")
         try:
-            return self.folder.file("file in the folder", name)
+            return self.folder.file(_FIELD, name)
         except InputError as error:
             remedy = "use letters, digits and blanks, such as study.toml"
             raise InputError(error.field, error.value, error.rule, remedy) from None
@@ -64,24 +76,32 @@ class StudyShelf:
     def _check_free(self, path: Path, may_replace: bool) -> None:
         if not path.exists():
             return
-        with readable(path, _SIZE_MAX):
+        with readable(path, STUDY_BYTES_MAX):
             present = _hash(path.read_bytes())
         if self._written.get(path.name) == present:
             return
         try:
             other = Study.read(path)
         except FileError:
-            problem = "is there already, and is not a study that this page can read"
-            raise FileError(path.name, problem, "choose another name") from None
+            rule = "is there already, and is not a study that this page can read"
+            raise InputError(_FIELD, path.name, rule, "choose another name") from None
         if not may_replace:
-            problem = f"is there already (the study {other.label})"
-            raise FileError(path.name, problem, "choose another name, or tick that it may be replaced")
+            rule = f"is there already (the study {other.label})"
+            raise InputError(_FIELD, path.name, rule, "choose another name, or tick that it may be replaced")
 
     def invite(self, study: Study, name: str, *, relay: str | None) -> list[Path]:
         """Write the file of every party into a folder beside the study file of this name."""
         folder = self.folder.file("folder for invitations", f"{self._path(name).stem} invitations")
         with self._lock:
             return write_invitations(study, folder, relay=relay)
+
+
+def read_study(path: Path, file: str) -> Study:
+    """A study that was sent from the browser; errors call it by the name that it has for its owner."""
+    try:
+        return Study.read(path)
+    except FileError as error:
+        raise FileError(file, error.problem, error.remedy) from None
 
 
 def zipped_invitations(study: Study, relay: str | None) -> bytes:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any, Final
 
 from tpmdp.errors import FileError, InputError
-from tpmdp.page.forms import PageForm, parse_whole
-from tpmdp.page.party_table import PARTIES_MAX, PartyRow, PartyTable
-from tpmdp.page.plan_view import WEIGHTINGS, PlanForm, study_document
-from tpmdp.page.query_form import OFFERED, QUERIES_MAX, TypedQuery, kind_label, queries_of
+from tpmdp.page.forms import PageForm, Place, parse_whole
+from tpmdp.page.party_table import PARTIES_MAX, PartyRow, PartyTable, party_places
+from tpmdp.page.plan_form import DEADLINE, PLACES, WEIGHTINGS, PlanForm, study_document
+from tpmdp.page.query_form import OFFERED, QUERIES_MAX, TypedQuery, kind_label, queries_of, query_places
 from tpmdp.queries.categories import exact_name
 from tpmdp.study.file import parse_deadline
 from tpmdp.study.identity import parse_public
@@ -21,7 +22,18 @@ from tpmdp.study.peers import peer_line
 from tpmdp.study.template import STUDY_FILE
 
 _EXAMPLES: Final = (TypedQuery.example("count", []), TypedQuery.example("mean", []))
-_PLAN_FIELDS: Final = ("threshold", "tolerate", "weighting")
+_PLAN_FIELDS: Final = ("threshold", "tolerate", "weighting", "threshold-lowered", "tolerate-lowered", "pasted")
+_PLACES: Final = (
+    ("name", "study-name"),
+    ("session", "session"),
+    ("deadline", "deadline"),
+    ("unit", "unit"),
+    ("purpose", "purpose"),
+    ("contact", "contact"),
+    ("relay", "relay"),
+    ("file in the folder", "file"),
+    ("study file", "open-file"),
+)
 _STEPS: Final = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 
 
@@ -43,16 +55,21 @@ class StudyForm:
     name: str = "length of stay"
     session: str = "1"
     unit: str = "record"
-    deadline: str = "1d"  # people come to the page when they have time
+    deadline: str = DEADLINE
     lines: tuple[str, ...] = ()  # what each party returned: the line of tpmdp keygen
     relay: str = ""
     file: str = STUDY_FILE
     new_kind: str = "count"
+    purpose: str = ""
+    contact: str = ""
 
     @classmethod
     def of(cls, form: PageForm) -> StudyForm:
         """The form, after its action: a party or a query more or less."""
         asked = cls.of_plan(form)
+        lines = _lines(form, len(asked.plan.parties.rows))
+        if form.text("action") == "paste-parties":  # other parties stand there now
+            lines = _lines_by_name(asked.plan, dict(zip(form.all("key-party"), form.all("key-line"), strict=False)))
         return replace(
             asked,
             queries=queries_of(form),
@@ -60,10 +77,12 @@ class StudyForm:
             session=form.text("session"),
             unit=form.text("unit", "record"),
             deadline=form.text("deadline"),
-            lines=_lines(form, len(asked.plan.parties.rows)),
+            lines=lines,
             relay=form.text("relay"),
             file=form.text("file", STUDY_FILE),
             new_kind=form.text("new-kind", "count"),
+            purpose=form.text("purpose"),
+            contact=form.text("contact"),
         )
 
     @classmethod
@@ -76,6 +95,11 @@ class StudyForm:
             rule = f"must be one of {', '.join(WEIGHTINGS)}"
             raise InputError("weights", plan.weighting, rule, "choose one")
         return cls(plan)
+
+    def with_plan(self, plan: PlanForm) -> StudyForm:
+        """With other parties, threshold, losses and weights; a party that keeps its name keeps its public key."""
+        lines = dict(zip(self.plan.parties.names, self.lines, strict=False))
+        return replace(self, plan=plan, lines=_lines_by_name(plan, lines))
 
     @classmethod
     def of_study(cls, study: Study, file: str) -> StudyForm:
@@ -114,7 +138,30 @@ class StudyForm:
             deadline=deadline_text(study.deadline),
             lines=tuple("" if key is None else peer_line(party, key) for party, key in keys),
             file=file,
+            purpose=study.purpose,
+            contact=study.contact,
         )
+
+    def as_sent(self) -> PageForm:
+        """The texts as a browser would send them back."""
+        rows = self.plan.parties.rows
+        sent: dict[str, list[str]] = {
+            "party-name": [row.name for row in rows],
+            "party-epsilon": [row.epsilon for row in rows],
+            "party-delta": [row.delta for row in rows],
+            "party-records": [row.records for row in rows],
+            "query-row": [str(place) for place in range(len(self.queries))],
+            "study-name": [self.name],
+            "session": [self.session],
+            "deadline": [self.deadline],
+            "unit": [self.unit],
+            "purpose": [self.purpose],
+            "contact": [self.contact],
+        }
+        for place, query in enumerate(self.queries):
+            sent[f"query-{place}-kind"] = [query.kind]
+            sent |= {f"query-{place}-{key}": [text] for key, text in query.texts.items()}
+        return PageForm(sent)
 
     def keys(self) -> list[PartyKey]:
         """What each party has returned, checked; names must match."""
@@ -139,9 +186,11 @@ class StudyForm:
             "session": parse_whole("session", self.session),
             "unit": self.unit,
             "deadline": deadline if isinstance(deadline, datetime) else self.deadline,
+            **({"purpose": self.purpose} if self.purpose else {}),
+            **({"contact": self.contact} if self.contact else {}),
         }
         if not self.queries:
-            raise InputError("queries", 0, "must be at least 1", "add a query")
+            raise InputError("queries", "(none)", "are missing", "add a query")
         return document | {"queries": [query.entry(number) for number, query in enumerate(self.queries, 1)]}
 
     def plain_study(self) -> Study:
@@ -166,6 +215,18 @@ def _lines(form: PageForm, count: int) -> tuple[str, ...]:
         place = parse_whole("party", action.removeprefix("remove-party-"))
         lines[place : place + 1] = []
     return tuple([*lines, *[""] * count][:count])
+
+
+def _lines_by_name(plan: PlanForm, lines: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(lines.get(name, "") for name in plan.parties.names)
+
+
+def study_places(form: PageForm) -> list[Place]:
+    """The fields of Study, as errors name them."""
+    names = form.all("party-name")
+    places = [Place(label, field, form.text(field)) for label, field in _PLACES]
+    keys = [Place(f"line of {name}", f"key-line-{row}", "(given)") for row, name in enumerate(names)]
+    return [*places, *PLACES, *party_places(form), *keys, *query_places(form)]
 
 
 def deadline_text(deadline: float | datetime) -> str:

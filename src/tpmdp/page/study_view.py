@@ -8,7 +8,8 @@ import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from starlette.responses import Response
@@ -18,20 +19,22 @@ from tpmdp.errors import NoNoiseWarning, TpmdpError
 from tpmdp.ledger import rounded_up
 from tpmdp.page.answers import file_answer
 from tpmdp.page.folder import Folder
-from tpmdp.page.forms import PageForm, button, choice, problem, text_field, tick, void
-from tpmdp.page.plan_view import WEIGHTINGS, sliders
+from tpmdp.page.forms import OUTDATED, PageForm, button, choice, place_of, problem, text_field, void
+from tpmdp.page.history import History
+from tpmdp.page.plan_form import WEIGHTINGS, sliders
 from tpmdp.page.query_form import queries_html
-from tpmdp.page.routes import Parts, view
-from tpmdp.page.study_files import StudyShelf, relay_of, zipped_invitations
-from tpmdp.page.study_form import StudyForm
+from tpmdp.page.routes import Parts, upload, view
+from tpmdp.page.study_files import STUDY_BYTES_MAX, StudyShelf, read_study, relay_of, zipped_invitations
+from tpmdp.page.study_form import StudyForm, study_places
+from tpmdp.page.study_invite import files_html, invite_html, key_status, keys_html, opening_html, steps_html
 from tpmdp.report.html_report import expected_rows
 from tpmdp.report.markup import Html, joined, name, names, table, tag
 from tpmdp.report.numbers import number, plural
 from tpmdp.report.queries import assumed_text, no_noise_text
-from tpmdp.report.questions import question_text
+from tpmdp.report.questions import noise_notes, question_text
 from tpmdp.study.expectation import Expectation, expect
-from tpmdp.study.fingerprint import phrase_of
 from tpmdp.study.model import Study
+from tpmdp.study.template import STUDY_FILE
 
 _UNITS: Final = {"record": "each record", "party": "all records of a party at once"}
 _ROWS_MAX: Final = 60
@@ -76,6 +79,7 @@ class StudyPage:
     _busy: threading.Lock = field(default_factory=threading.Lock)
     _cache: OrderedDict[str, Expectation] = field(default_factory=OrderedDict)
     _last: StudyForm | None = None
+    _history: History = field(default_factory=History)
 
     # Whole pages ------------------------------------------------------------------------------------------------------
 
@@ -83,12 +87,12 @@ class StudyPage:
         """The view: an example that can be changed, or what was composed last."""
         return self._page(self._last or StudyForm())
 
-    def from_plan(self, form: PageForm) -> Html:
-        """The view with the parties of Plan."""
-        asked = StudyForm.of_plan(form)
-        queries = asked.queries if self._last is None else self._last.queries
-        self._last = replace(asked, queries=queries, file=self.shelf.folder.free_name(asked.file))
-        return self._page(self._last)
+    def from_plan(self, form: PageForm) -> None:
+        """Take the parties, threshold, losses and weights of Plan; the rest of the study stays as it is."""
+        plan = StudyForm.of_plan(form).plan
+        if self._last is None:
+            self._last = StudyForm(file=self.shelf.folder.free_name(StudyForm().file))
+        self._last = self._last.with_plan(plan)
 
     def _page(self, form: StudyForm) -> Html:
         contents = self._fields(form) | self._results_or_problem(form)
@@ -104,6 +108,7 @@ class StudyPage:
                 class_="hint",
             ),
             _part("parties", contents),
+            tag("div", self._history.html("parties", form.plan), id="changed", aria_live="polite"),
             _part("sliders", contents),
             tag("h2", "Queries"),
             tag(
@@ -117,6 +122,7 @@ class StudyPage:
         )
         right = tag(
             "section",
+            OUTDATED,
             _part("preview", contents),
             class_="results follows",
             tabindex="0",
@@ -127,14 +133,9 @@ class StudyPage:
             tag("h2", "Keep it"),
             _part("files", contents),
             tag("div", id="saved", aria_live="polite"),
+            _part("opening", contents),
             tag("h2", "Invite the parties"),
-            tag(
-                "ol",
-                tag("li", "Write the invitations, and send each party its file."),
-                tag("li", "Each party makes a key (on its own page, in Take part) and returns a line. Paste it below."),
-                tag("li", "When all keys are there, write the invitations again, and send them again."),
-                tag("li", "Ten words then stand here. Compare them with every party by telephone."),
-            ),
+            steps_html(),
             _part("invite", contents),
             tag("div", id="invited", aria_live="polite"),
             tag("h3", "Public keys of the parties"),
@@ -146,6 +147,7 @@ class StudyPage:
             void("input", type="hidden", name="form-id", value=secrets.token_hex(8)),
             tag("div", left, right, class_="columns"),
             below,
+            tag("p", contents.get("glance", ""), id="glance", class_="glance", aria_hidden="true"),
             id="study",
             method="post",
             action="/study/study.toml",
@@ -163,53 +165,74 @@ class StudyPage:
         turn, asker = self._turns.take(form.text("form-id")), form.text("form-id")
         action = form.text("action")
         asked = StudyForm.of(form)
+        if action == "undo":
+            asked = asked.with_plan(self._history.undo(asked.plan).within())
         self._last = asked
         if action == "open":
-            opened = StudyForm.of_study(self.shelf.open(form.text("open-file")), form.text("open-file"))
-            text = joined(["Opened ", name(opened.file), ". Nothing was written."])
-            fresh = self._fields(opened) | self._results(opened)
-            self._last = opened
-            return fresh | {"saved": tag("p", text, class_="good"), "invited": ""}
+            name_ = form.text("open-file")
+            return self._opened(StudyForm.of_study(self.shelf.open(name_), name_))
         if action == "save":
             return self._save(asked, form.has("may-replace"))
         if action == "invite":
             return self._invite(asked, form.has("may-replace"))
         if action and action != "expect":
-            return _QUIET | self._fields(asked) | self._results_or_problem(asked)  # what was typed wrongly stays
-        fresh = _QUIET | {"sliders": sliders(asked.plan)}
+            self._history.note(form, StudyForm.of_plan(form.without_action()).plan, asked.plan)
+            focus = {"x-focus": asked.plan.parties.newest} if action == "add-party" else {}
+            return focus | _QUIET | self._fields(asked) | self._results_or_problem(asked)  # wrong texts stay
+        fresh = _QUIET | {"sliders": sliders(asked.plan), "changed": self._history.html("parties", asked.plan)}
         if form.all("key-party") != asked.plan.parties.names:
-            fresh["keys"] = _keys(asked)
+            fresh["keys"] = keys_html(asked)
         with self._busy:
             if self._turns.is_over(asker, turn):
                 return {}
             return fresh | self._results(asked, is_asked=action == "expect")
 
+    def uploaded(self, file: str, path: Path) -> Parts:
+        """A study file from the browser, in place of what was composed."""
+        return self._opened(StudyForm.of_study(read_study(path, file), self.shelf.folder.free_name(STUDY_FILE)), file)
+
+    def _opened(self, form: StudyForm, file: str = "") -> Parts:
+        text = joined(["Opened ", name(file or form.file), ". Nothing was written."])
+        fresh = self._fields(form) | self._results(form)
+        self._last = form
+        return fresh | {"saved": tag("p", text, class_="good", data_look=""), "invited": ""}
+
     def _save(self, form: StudyForm, may_replace: bool) -> Parts:
-        path = self.shelf.save(form.study(), form.file, may_replace=may_replace)
-        line = tag("p", "Saved ", name(path.name), " in the page's folder.", class_="good")
-        return {"saved": line, "files": self._files(form)}
+        study = form.study()
+        path = self.shelf.save(study, form.file, may_replace=may_replace)
+        line = tag("p", "Saved as ", name(str(path)), ".", class_="good", data_look="")
+        return {
+            "saved": joined([line, self._twin(study, form.file)]),
+            "opening": opening_html(form, self.shelf.names()),
+        }
 
     def _invite(self, form: StudyForm, may_replace: bool) -> Parts:
         study, relay = form.study(), relay_of(form.relay)
         self.shelf.save(study, form.file, may_replace=may_replace)
         paths = self.shelf.invite(study, form.file, relay=relay)
         lacking = [party.name for party in study.parties if party.public_key is None]
-        folder = paths[0].parent.name
+        folder = tag("strong", name(str(paths[0].parent)))
+        wrote = f"Wrote {plural(len(paths), 'invitation')} into the folder "
         lines = [
-            tag(
-                "p",
-                f"Wrote {plural(len(paths), 'invitation')} into the folder ",
-                tag("strong", name(folder)),
-                ".",
-                class_="good",
-            ),
+            tag("p", wrote, folder, ".", class_="good", data_look=""),
             tag("p", "Files: ", names([path.name for path in paths]), "."),
             tag("p", "To take part on this machine, choose ", name(form.file), " in Take part."),
         ]
         if lacking:
             wait = ". Nobody can join before all keys are there."
-            lines.append(tag("p", "They ask for the public keys of ", names(lacking), wait))
-        return {"invited": joined(lines), "saved": "", "files": self._files(form)}
+            lines.append(tag("p", "The invitations ask these parties for their public keys: ", names(lacking), wait))
+        lines.append(self._twin(study, form.file))
+        return {"invited": joined(lines), "saved": "", "opening": opening_html(form, self.shelf.names())}
+
+    def _twin(self, study: Study, file: str) -> Html:
+        """That another study of the folder has the same name and session; or nothing."""
+        twin = self.shelf.twin(study, file)
+        if not twin:
+            return Html("")
+        text = (
+            " is another study of the same name and session. Parties could mistake one for the other: change the name "
+        )
+        return tag("p", name(twin), text, "or the session number of one of them.", class_="warning")
 
     def _results_or_problem(self, form: StudyForm) -> dict[str, Html]:
         """The results, or one line about what is typed wrongly."""
@@ -217,13 +240,23 @@ class StudyPage:
             return self._results(form)
         except TpmdpError as error:
             waiting = tag("p", "Errors and costs are shown once all fields are right.", class_="empty")
-            return {"problem": problem(error), "preview": waiting, "key-status": _key_status(form, None)}
+            wrong = problem(error, place_of(error, study_places(form.as_sent())))
+            return {"problem": wrong, "preview": waiting, "key-status": key_status(form, None)}
 
     def _results(self, form: StudyForm, *, is_asked: bool = False) -> dict[str, Html]:
         study = form.plain_study()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NoNoiseWarning)  # the page says so in its own words
-            return {"preview": self._preview(study, is_asked), "key-status": _key_status(form, study)}
+            shown = {"preview": self._preview(study, is_asked), "key-status": key_status(form, study)}
+        return shown | {"glance": self._glance(study)}
+
+    def _glance(self, study: Study) -> Html:
+        """The first answer's error, for screens on which the results are far away."""
+        expected = self._cache.get(study.toml())
+        if expected is None:
+            return Html("")
+        label, error = expected_rows(expected.queries[0])[0]
+        return joined([label, ": ", tag("strong", with_sign(str(error)))])
 
     def _preview(self, study: Study, is_asked: bool) -> Html:
         asked = [tag("li", tag("strong", name(query.name)), ": ", question_text(query)) for query in study.queries]
@@ -264,35 +297,12 @@ class StudyPage:
             "parties": form.plan.parties.html(),
             "sliders": sliders(form.plan),
             "queries": queries_html(form.queries, form.new_kind),
-            "files": self._files(form),
-            "invite": _invite_fields(form),
-            "keys": _keys(form),
+            "files": files_html(form),
+            "opening": opening_html(form, self.shelf.names()),
+            "invite": invite_html(form),
+            "keys": keys_html(form),
+            "changed": self._history.html("parties", form.plan),
         }
-
-    def _files(self, form: StudyForm) -> Html:
-        listed = self.shelf.names()
-        if listed:
-            chosen = form.file if form.file in listed else listed[0]
-            opening = joined(
-                [
-                    choice("Study in the folder", "open-file", {each: each for each in listed}, chosen=chosen),
-                    tag("p", button("Open it", "open", class_="quiet")),
-                ]
-            )
-        else:
-            opening = tag("p", "There is no study file in the page's folder yet.", class_="empty")
-        return joined(
-            [
-                tag(
-                    "p", button("Download study.toml", formaction="/study/study.toml", class_="save"), class_="buttons"
-                ),
-                text_field("File in the folder", "file", form.file, hint="It ends in .toml.", spellcheck="false"),
-                tick("Replace another study that has this file name", "may-replace"),
-                tag("p", button("Save in the folder", "save")),
-                tag("h3", "Open a study"),
-                opening,
-            ]
-        )
 
     # Files ------------------------------------------------------------------------------------------------------------
 
@@ -308,6 +318,15 @@ class StudyPage:
 
 
 # Parts ----------------------------------------------------------------------------------------------------------------
+
+
+def with_sign(text: str) -> str:
+    """An expected error as the page writes it.
+
+    >>> with_sign("about +- 1.96")
+    'about ± 1.96'
+    """
+    return text.replace("+-", "±")
 
 
 def _part(part: str, contents: Mapping[str, object]) -> Html:
@@ -336,6 +355,12 @@ def _settings(form: StudyForm) -> Html:
             hint="How long a party waits for the others: 90s, 10m, 2h, 3d; or a moment, such as 2027-01-31T12:00:00Z.",
         ),
         choice("Weights", "weighting", WEIGHTINGS, chosen=form.plan.weighting, hint=weights_hint),
+        text_field(
+            "Purpose", "purpose", form.purpose, hint="What the answer is for. Optional; nobody signs it.", maxlength=500
+        ),
+        text_field(
+            "Contact", "contact", form.contact, hint="Whom to ask, and how. Optional; nobody signs it.", maxlength=500
+        ),
         class_="fields",
     )
 
@@ -346,8 +371,10 @@ def _errors(study: Study, expected: Expectation) -> Html:
     assumed = assumed_text(study, expected.queries)
     notes = [f"{cut} more answers are not shown."] if cut > 0 else []
     notes += [f"Assumed: {study.assumes}."] if study.assumes else []
-    notes += [assumed] if assumed else []
-    shown = table(["answer", "95 % of the time within"], rows[:_ROWS_MAX], has_cards=True)
+    notes += [assumed.replace("`", "")] if assumed else []
+    notes += noise_notes(study.queries)
+    signed = [[label, with_sign(str(error))] for label, error in rows[:_ROWS_MAX]]
+    shown = table(["answer", "95 % of the time within"], signed, has_cards=True)
     return joined([shown, *(tag("p", text, class_="note") for text in notes)])
 
 
@@ -362,69 +389,21 @@ def _costs(study: Study, expected: Expectation) -> Html:
     headings = ["party", "offered epsilon", "charged epsilon", "at delta", *(["weight"] if weighted else [])]
     more = len(study.parties) - len(rows)
     cut = [tag("p", f"{more} more parties are not shown.", class_="note")] if more > 0 else []
-    note = "charged: what a run would write into the party's ledger. Nothing was run or charged."
+    note = (
+        "charged: what a run would write into the party's ledger. Nothing was run or charged. It is the same for any "
+        "number of queries; more queries mean more noise each. A party may be charged less than it offers: the noise "
+        "that stricter parties need protects it, too."
+    )
     shown = table(headings, rows, numbers=set(range(1, len(headings))), has_cards=True)
     return joined([shown, *cut, tag("p", note, class_="note")])
-
-
-def _invite_fields(form: StudyForm) -> Html:
-    hint = "Optional: of the relay that carries the parties' messages. The command to join in each file then has it."
-    write = "Write invitations into the folder"
-    return joined(
-        [
-            text_field("Address of the relay", "relay", form.relay, hint=hint, spellcheck="false", inputmode="url"),
-            tag(
-                "p",
-                button(write, "invite"),
-                button("Download all as a zip file", formaction="/study/invitations.zip", class_="save"),
-                class_="buttons",
-            ),
-            tag("p", "Writing them also saves the study under its file name.", class_="hint"),
-        ]
-    )
-
-
-def _key_status(form: StudyForm, study: Study | None) -> Html:
-    """Who has returned a key; with all keys, the words to compare."""
-    states = form.keys()
-    wrong = [tag("p", state.problem, class_="problem") for state in states if state.problem]
-    lacking = [state.party for state in states if state.key is None]
-    if lacking:
-        have = plural(len(states) - len(lacking), "public key")
-        return joined([*wrong[:_ROWS_MAX], tag("p", f"{have} of {len(states)}. Missing: ", names(lacking), ".")])
-    if study is None:
-        return tag("p", "All public keys are there.")
-    phrase = phrase_of(study.with_keys({each.party: each.key for each in states if each.key}).terms().plan_hash)
-    text = "All public keys are there. Compare these words with every party by telephone: they are the same for all."
-    return tag("div", tag("p", text), tag("p", " ".join(phrase), class_="phrase"), class_="good")
-
-
-def _keys(form: StudyForm) -> Html:
-    """A field for the line of each party, in the order of the table."""
-    lines = (*form.lines, *[""] * len(form.plan.parties.rows))
-    rows = []
-    for place, (party, line) in enumerate(zip(form.plan.parties.names, lines, strict=False)):
-        label = tag("label", "Line from ", name(party), for_=f"key-line-{place}")
-        hidden = void("input", type="hidden", name="key-party", value=party)
-        entry = void(
-            "input",
-            type="text",
-            id=f"key-line-{place}",
-            name="key-line",
-            value=line,
-            autocomplete="off",
-            spellcheck="false",
-            maxlength=300,
-            class_="line",
-            aria_describedby="keys-hint",
-        )
-        rows.append(tag("div", label, hidden, entry, class_="control"))
-    hint = 'Such as its name = "ed25519:...". Public keys are not secret; key files are.'
-    return joined([tag("p", hint, class_="hint", id="keys-hint"), *rows])
 
 
 def routes(folder: Folder) -> list[Route]:
     """The routes of this view."""
     page = StudyPage(StudyShelf(folder))
     downloads = {"study.toml": page.study_toml, "invitations.zip": page.invitations_zip}
-    return view("/study", page.show, page.answer, pages={"from-plan": page.from_plan}, downloads=downloads)
+    moves = {"from-plan": page.from_plan}
+    return [
+        upload("/study/upload", STUDY_BYTES_MAX, page.uploaded),
+        *view("/study", page.show, page.answer, moves=moves, downloads=downloads, places=study_places),
+    ]

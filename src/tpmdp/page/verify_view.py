@@ -16,7 +16,7 @@ from tpmdp.ledger import Ledger, LedgerError
 from tpmdp.ledger.exported import check_export
 from tpmdp.page.folder import Folder
 from tpmdp.page.forms import PageForm, button, choice, problem, text_field, tick, void
-from tpmdp.page.routes import Parts, upload, view
+from tpmdp.page.routes import Parts, RefusedFormError, upload, view
 from tpmdp.report.markup import Html, joined, name, names, table, tag
 from tpmdp.report.numbers import number
 from tpmdp.report.plan import headline, weights_text
@@ -29,11 +29,14 @@ from tpmdp.report.verify import (
     export_open_points,
     kind_of,
     ledger_steps,
+    live_open_points,
     meaning_of,
     read_record,
+    verdict_words,
     verify_plan,
     verify_record,
 )
+from tpmdp.study.fingerprint import phrase_of
 
 FILE_MAX: Final = 64 << 20
 _RECENT_MAX: Final = 8
@@ -41,6 +44,8 @@ _ROWS_MAX: Final = 1_000
 _LEDGERS_SHOWN: Final = 20
 _NAME_SHOWN: Final = 100
 _WHOLE_MAX: Final = 1e15
+_PLAN_POINTS: Final = ("that the budgets in the plan are the right ones: look up your own below",)
+_DIGITS_HINT: Final = "64 characters (0-9, a-f)"
 _KINDS: Final = "Choose a plan.json, a report .html, the .json of a session, or what tpmdp ledger export wrote."
 
 
@@ -133,8 +138,8 @@ class VerifyView:
             autocomplete="off",
         )
         lead = (
-            "Does it hold what it claims? Everything is computed again in exact arithmetic. Nobody need be trusted: "
-            "neither the author of the file nor the program that made it."
+            "Does it hold what it claims? What a file can show is computed again here, in exact arithmetic. What no "
+            "file can show is listed as not checked."
         )
         return joined([tag("h1", "Verify"), tag("p", lead, class_="lead"), tag("div", id="problem"), form])
 
@@ -203,13 +208,14 @@ class VerifyView:
     def _record(self, report: RecentReport, own: str, verdict: RecordVerdict, form: PageForm) -> Html:
         record = verdict.record
         what = "report" if report.read.is_page else "record"
-        if verdict.is_verified:
-            line = _valid(report.name, f"the {what} of ", name(record.study.label))
+        points = verdict.open_points(by_ledger="below", by_hash="below", by_words="the ten words below")
+        if verdict.is_verified and not record.parties:
+            shows = ": no session and no charge is shown by this file"
+            line = _valid(report.name, len(points), "for ", name(record.study.label), shows, word="VALID plan")
+        elif verdict.is_verified:
+            line = _valid(report.name, len(points), f"the {what} of ", name(record.study.label))
         else:
-            text = (
-                f": the record inside holds, but {verdict.why_not}. Ask for a report of this version, or write it anew "
-                "with tpmdp report."
-            )
+            text = f": the record inside holds, but {verdict.why_not}. Ask for a report of this version."
             line = tag("p", tag("strong", "NOT VERIFIED"), ": ", name(report.name), text, class_="warning")
         hashes = [
             ("Hash of study and plan", verdict.plan_hash),
@@ -235,7 +241,8 @@ class VerifyView:
                 tag("h3", "Proved"),
                 _steps(steps),
                 tag("h3", "Not checked"),
-                _open(verdict.open_points(by_ledger="below", by_hash="below")),
+                _open(points),
+                *_words(verdict),
                 tag("h3", "Hashes"),
                 tag("p", "Every party that signed the study and its plan has the same first hash.", class_="hint"),
                 tag("dl", *cells),
@@ -263,7 +270,7 @@ class VerifyView:
                 "Hash of the draft that you approved",
                 "approved",
                 form.text("approved"),
-                hint="64 digits; the draft's report shows it as the hash of the study without keys.",
+                hint=f"{_DIGITS_HINT}; the draft's report shows it as the hash of the study without keys.",
                 spellcheck="false",
                 maxlength=100,
             ),
@@ -284,12 +291,7 @@ class VerifyView:
         ]
         rows = [("Spent", balance_text(unit, each)) for unit, each in spent.items()]
         rows += [(f"Left for one more release, by {unit}", each.left_text) for unit, each in spent.items()]
-        points = []
-        if not head:
-            text = "that no entries were cut off, or the whole ledger rewritten: only a hash noted earlier shows that"
-            points.append(text)
-        if owner is None:
-            points.append("whose key it belongs to: it was not used with one yet")
+        points = live_open_points(bool(head), owner is not None)
         what = joined(["the ledger of ", name(party)])
         return _ledger_verdict(file, what, steps, rows=rows, points=points, head=newest)
 
@@ -301,7 +303,7 @@ def _head_field() -> Html:
     return text_field(
         "Hash noted earlier, if you have one",
         "head",
-        hint="64 digits: the head that an earlier check showed. It must still be among the entries.",
+        hint=f"{_DIGITS_HINT}: the head that an earlier check showed. It must still be among the entries.",
         spellcheck="false",
         maxlength=100,
     )
@@ -323,10 +325,19 @@ def _settled(
         more = [] if again is None else [again]
         return {"verdict": _clean(joined([tag("h2", "Result"), failed, steps, *more]))}
     except TpmdpError as error:
+        nothing = tag("p", "Nothing was checked.", class_="empty")  # an older verdict must not stay beside the problem
         if path is None:
-            raise
-        nothing = tag("p", "Nothing was checked.", class_="empty")
+            more = [nothing] if again is None else [nothing, again]
+            raise RefusedFormError(_worded(error), {"verdict": _clean(joined(more))}) from None
         return {"problem": _clean(problem(str(error).replace(str(path), file_name))), "verdict": nothing}
+
+
+def _worded(error: TpmdpError) -> TpmdpError:
+    """The error with the names of the fields on this page."""
+    labels = {"approved": "the hash of the draft", "head": "the hash noted earlier"}
+    if not isinstance(error, InputError) or error.field not in labels:
+        return error
+    return InputError(labels[error.field], error.value, error.rule, "copy it whole")
 
 
 def _clean(html: Html) -> Html:
@@ -334,13 +345,36 @@ def _clean(html: Html) -> Html:
     return Html(html.encode("utf-8", "replace").decode("utf-8"))
 
 
-def _valid(file_name: str, *what: object) -> Html:
-    return tag("p", tag("strong", "VALID"), ": ", name(file_name), ", ", *what, ".", class_="good")
+def _valid(file_name: str, open_points: int, *what: object, word: str = "VALID") -> Html:
+    """The banner: it claims no more than was checked."""
+    return tag(
+        "p",
+        tag("strong", verdict_words(word, open_points)),
+        ". ",
+        name(file_name),
+        ", ",
+        *what,
+        ".",
+        class_="good",
+    )
+
+
+def _words(verdict: RecordVerdict) -> list[Html]:
+    """The ten words of a study that can be signed."""
+    if verdict.plan_hash is None:
+        return []
+    phrase = " ".join(phrase_of(bytes.fromhex(verdict.plan_hash)))
+    hint = "The other parties read out the same words, if they have the same study, keys and plan."
+    return [
+        tag("h3", "The ten words, to compare by telephone"),
+        tag("p", tag("code", phrase), class_="phrase"),
+        tag("p", hint, class_="hint"),
+    ]
 
 
 def _steps(steps: Sequence[CheckStep]) -> Html:
     classes = {"proved": "proved", "failed": "failed", "open": "open"}
-    words = {"proved": "Proved: ", "failed": "Does not hold: ", "open": "Not checked: "}
+    words = {"proved": "Proved: ", "failed": "Does not hold: ", "open": "Not proved: "}
     items = []
     for step in steps:
         parts: list[object] = [tag("span", words[step.state], class_="hidden"), tag("strong", step.text)]
@@ -362,7 +396,8 @@ def _plan(file_name: str, verdict: PlanVerdict) -> Html:
     spec, certificate = verdict.spec, verdict.certificate
     failed = next((step for step in verdict.steps if step.state == "failed"), None)
     if failed is None:
-        line = _valid(file_name, "a plan for ", headline(spec))
+        unproved = sum(step.state == "open" for step in verdict.steps)
+        line = _valid(file_name, len(_PLAN_POINTS) + unproved, "a plan for ", headline(spec), word="VALID plan")
     else:
         line = tag("p", tag("strong", "NOT VALID"), ": ", name(file_name), class_="problem", role="alert")
     contents: list[object] = [tag("h2", "Result"), line]
@@ -370,8 +405,7 @@ def _plan(file_name: str, verdict: PlanVerdict) -> Html:
         contents.append(tag("p", tag("strong", "No noise is added: "), f"{verdict.no_noise}.", class_="warning"))
     contents += [tag("h3", "Steps of the proof"), _steps(verdict.steps)]
     if failed is None:
-        open_points = ["that the budgets in the plan are the right ones: look up your own below"]
-        contents += [tag("h3", "Not checked"), _open(open_points)]
+        contents += [tag("h3", "Not checked"), _open(_PLAN_POINTS)]
     if failed is None and certificate.weights is not None:
         contents += [tag("h3", "Weights"), tag("p", weights_text(certificate))]
     title = "Look up your own budget" if failed is None else "Budgets that the plan is said to keep"
@@ -436,7 +470,7 @@ def _ledger_verdict(
     return joined(
         [
             tag("h2", "Result"),
-            _valid(file_name, what),
+            _valid(file_name, len(points), what),
             tag("h3", "Proved"),
             _steps(steps),
             tag("dl", *cells),

@@ -21,6 +21,7 @@ from tpmdp.engines.relay.mailbox import check_url
 from tpmdp.errors import InputError, TpmdpError
 from tpmdp.page.folder import Folder
 from tpmdp.page.forms import PageForm, button, choice, text_field, tick
+from tpmdp.page.join_controls import PLAIN_HTTP
 from tpmdp.page.join_files import open_study
 from tpmdp.page.routes import Parts, poll, view
 from tpmdp.protocol.terms import Terms
@@ -36,6 +37,8 @@ _EVERY_MS: Final = 2_000
 _SPAN_S: Final = 60.0  # over which a rate is measured
 _SESSIONS_SHOWN: Final = 100
 _STUDIES_MAX: Final = 100
+_UNKNOWN: Final = "How it stands is not known."  # when the page has lost its program
+_FINISHED: Final = " It is finished, so it is not looked at again."
 _ID: Final = re.compile("[0-9a-f]{32}")
 _ID_SHOWN: Final = 12
 _ROWS: Final = {  # name in the relay's metrics -> what it is called here, and whether it only grows
@@ -87,8 +90,15 @@ class StudyWatch:
             status = self.ask()
         except TpmdpError as error:
             return {"state": _trouble(error), "deadline": tag("span", deadline_text(self.study)), "time": _time()}
+        more = {"again": Html(_FINISHED)} if status.is_finished else {}
         return {
-            "state": tag("p", tag("strong", _sentence(status.summary())), class_="good"),
+            **more,
+            "state": tag(
+                "p",
+                tag("strong", _sentence(status.summary())),
+                class_="good" if status.is_finished else "waiting",
+                data_clock=_UNKNOWN,
+            ),
             "table": _status_table(status),
             "deadline": tag("span", deadline_text(self.study)),
             "time": _time(),
@@ -119,7 +129,7 @@ class RelayWatch:
             before = self._looks[0] if self._looks else None
             self._looks.append(numbers)
             version = f" (tpmdp {numbers.version})" if numbers.version else ""
-            state = tag("p", tag("strong", "The relay is well"), f"{version}.", class_="good")
+            state = tag("p", tag("strong", "The relay is well"), f"{version}.", class_="good", data_clock=_UNKNOWN)
             return {**fresh, "state": state, "table": _numbers_table(numbers, before)}
 
     def _sessions(self) -> Html:
@@ -211,7 +221,8 @@ class WatchView:
     def show(self) -> Html:
         """The view before anything is watched."""
         lead = (
-            "Who has joined, who is waited for, and how the relay is doing. Looking changes nothing and costs nothing."
+            "Who has joined, whose messages are missing, and how the relay is doing. Looking changes nothing and costs "
+            "nothing."
         )
         return joined(
             [
@@ -270,7 +281,7 @@ class WatchView:
                     inputmode="url",
                 ),
                 *more,
-                tick("The relay is on another machine, and has no TLS", "plain-http"),
+                tick(PLAIN_HTTP, "plain-http"),
                 tag("p", button("Watch the session", "study"), class_="buttons"),
             ]
         )
@@ -348,13 +359,13 @@ class WatchView:
             contents.append(tag("p", STATUS_NOTE, class_="note"))
         else:
             contents += [tag("h4", "Sessions"), tag("div", now.get("sessions", ""), id=f"{own}-sessions")]
+        poller = tag("span", " It looks again every 2 seconds.", id=f"{own}-poller", **_polled(own))
+        again = now.get("again", poller)
         contents += [
-            tag("p", tag("span", now["time"], id=f"{own}-time"), " It looks again every 2 seconds.", class_="note"),
+            tag("p", tag("span", now["time"], id=f"{own}-time"), tag("span", again, id=f"{own}-again"), class_="note"),
             tag("p", button("Stop watching", f"stop-{kind}={own}", class_="quiet")),
         ]
-        return tag(
-            "div", *contents, id=f"watch-{own}", class_="panel", data_poll=f"/watch/look/{own}", data_every=_EVERY_MS
-        )
+        return tag("div", *contents, id=f"watch-{own}", class_="panel")
 
     def looked(self, place: Mapping[str, str]) -> Parts:
         """The parts of a panel as they are now."""
@@ -377,11 +388,16 @@ def routes(folder: Folder) -> list[Route]:
 # Parts of panels ------------------------------------------------------------------------------------------------------
 
 
+def _polled(own: str) -> dict[str, object]:
+    """What makes the page look again; without this element it does not."""
+    return {"data_poll": f"/watch/look/{own}", "data_every": _EVERY_MS}
+
+
 def _address(text: str, plain_http: bool) -> str:
     try:
         return check_url(text, plain_http)
     except InputError as error:
-        remedy = "use https, or tick that it has no TLS" if "must be https" in error.rule else error.remedy
+        remedy = "use https, or tick the box below the address" if "must be https" in error.rule else error.remedy
         raise InputError(error.field, error.value, error.rule, remedy) from None
 
 
@@ -411,7 +427,7 @@ def _status_table(status: StudyStatus) -> Html:
         contents.append(tag("p", f"Attempt {status.attempt}.", class_="note"))
     others = [party.party for party in status.parties if party.other_plan]
     if others:
-        text = ". Compare your study files and fingerprints; nothing is charged meanwhile."
+        text = ". Compare the ten words with them; nothing is charged meanwhile."
         contents.append(tag("p", "Another study or plan: ", names(others), text, class_="warning"))
     contents.append(tag("p", "lead: ", name(status.lead), " adds up what the others submit.", class_="note"))
     return joined(contents)

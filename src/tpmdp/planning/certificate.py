@@ -1,8 +1,9 @@
 """A certificate: a plan's variances and needs with a witness of optimality, which anybody can check exactly.
 
 `Certificate.check` calls neither planner, calibration nor solver. It proves, in rational arithmetic, that (1) each need
-is enough for its budget, (2) every party keeps its need against every dangerous coalition, and (3) no plan that meets
-the same needs has less total noise, up to the stated gap. Theory, "Certificate", proves that this suffices.
+is enough for its budget, (2) every party keeps its need against every dangerous coalition, and (3) how far its total
+noise is, at most, above the least of any plan that meets the same needs: the stated gap. Theory, "Certificate", proves
+that this suffices. The author of a plan states the gap, so only a small one is called optimal (`Verdict.is_optimal`).
 Weights are taken as given: needs are those of the weighted contributions.
 """
 
@@ -24,6 +25,9 @@ from tpmdp.planning.witness import Bundle
 from tpmdp.spec import Spec
 
 CLOSED_FORM_GAP: Final = 1e-12
+"""Up to this gap a plan with one threshold for all is called optimal: rounding explains no more."""
+SOLVER_GAP: Final = 1e-8
+"""The same for personal thresholds, where a solver finds the plan: what it reaches at its tightest tolerances."""
 NEED_GAP: Final = Fraction(4, 10**12)  # how far above the least possible variance a need may lie, relative
 
 
@@ -36,6 +40,21 @@ class Verdict:
     lower_bound: float
     gap: float  # (total - lower bound) / lower bound, relative to the stated needs
     need_gap: float  # how far, at most, the needs that decide the bound lie above the least possible, relative
+    gap_max: float  # up to which the plan is optimal, whatever gap its author stated
+
+    @property
+    def is_optimal(self) -> bool:
+        """Whether no plan for the same needs has less noise, but for rounding.
+
+        >>> Verdict(2, 1.9, 1.0, gap=0.9, need_gap=0.0, gap_max=1e-12).is_optimal
+        False
+        """
+        return self.gap <= self.gap_max
+
+    @property
+    def factor(self) -> float:
+        """How many times the lower bound the total variance is."""
+        return 1.0 + self.gap
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +76,7 @@ class Certificate:
     """The width of the range of all records' values, likewise."""
 
     def check(self, spec: Spec, progress: Progress | None = None) -> Verdict:
-        """Prove privacy and optimality for this spec, or raise `CertificateError` with the violated inequality.
+        """Prove privacy and the stated gap for this spec, or raise `CertificateError` with the violated inequality.
 
         >>> import tpmdp
         >>> spec = tpmdp.Spec(epsilon=[0.5, 1, 2, 2], delta=1e-6, threshold=2, receivers=[0, 1])
@@ -80,7 +99,8 @@ class Certificate:
                 f"x (1 + stated gap {self.gap:g})"
             )
         measured = float((total - bound) / bound) if bound else 0.0
-        return Verdict(spec.count, float(total), float(bound), gap=measured, need_gap=float(NEED_GAP))
+        gap_max = CLOSED_FORM_GAP if isinstance(self.threshold, int) else SOLVER_GAP
+        return Verdict(spec.count, float(total), float(bound), gap=measured, need_gap=float(NEED_GAP), gap_max=gap_max)
 
     def _weighted(self, spec: Spec) -> Spec:
         """The spec of the weighted contributions."""

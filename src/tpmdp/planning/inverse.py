@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -43,8 +44,8 @@ def largest_threshold(spec: Spec, error: float, tolerate: int = 0, **weights: An
     return next(planned, None)
 
 
-def budget_factor(spec: Spec, error: float, party: int | None = None, **weights: Any) -> float | None:
-    """The least factor on all epsilons, or on that of one party, with which the expected error is at most this.
+def budget_factor(spec: Spec, error: float, party: int | Sequence[int] | None = None, **weights: Any) -> float | None:
+    """The least factor on all epsilons, or on those of some parties, with which the expected error is at most this.
 
     It has three digits. None if no factor up to a million reaches it, or if there is no noise that it could change.
 
@@ -54,9 +55,14 @@ def budget_factor(spec: Spec, error: float, party: int | None = None, **weights:
     >>> strict = spec.replace(epsilon=[0.5, 1.0, 1.0, 2.0])
     >>> budget_factor(strict, error=7.0, party=0), budget_factor(strict, error=3.0, party=0)
     (1.49, None)
+    >>> alike = spec.replace(epsilon=[0.5, 0.5, 1.0, 2.0])
+    >>> budget_factor(alike, error=7.0, party=0), budget_factor(alike, error=7.0, party=(0, 1))
+    (None, 1.69)
     """
     checked_error(error)
-    scaled = np.ones(spec.count, dtype=bool) if party is None else np.arange(spec.count) == party
+    scaled = np.full(spec.count, party is None)
+    if party is not None:
+        scaled[[party] if isinstance(party, int) else list(party)] = True
 
     def reaches(factor: float) -> bool:
         try:
@@ -71,6 +77,33 @@ def budget_factor(spec: Spec, error: float, party: int | None = None, **weights:
     low, high = -math.log(_FACTOR_MAX), math.log(_FACTOR_MAX)
     if reaches(math.exp(low)):
         return None
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if reaches(math.exp(middle)) else (middle, high)
+    return _rounded_up(math.exp(high))
+
+
+def budget_floor(spec: Spec, error: float, **weights: Any) -> float | None:
+    """The least epsilon to which every smaller one has to be raised, so that the expected error is at most this.
+
+    It asks nobody whose epsilon is as large already. It has three digits. None if it is not reached, or reached as is.
+
+    >>> spec = Spec(epsilon=[0.5, 1.0, 1.0, 2.0], delta=1e-6, threshold=2)
+    >>> budget_floor(spec, error=6.0), budget_floor(spec, error=100.0)
+    (0.991, None)
+    """
+    checked_error(error)
+
+    def reaches(floor: float) -> bool:
+        try:
+            return _error_at(spec.replace(epsilon=np.maximum(spec.epsilon, floor)), weights) <= error
+        except InputError:  # beyond what calibration can do
+            return True
+
+    least = float(np.min(spec.epsilon))
+    if not math.isfinite(least) or reaches(least) or not reaches(least * _FACTOR_MAX):
+        return None
+    low, high = math.log(least), math.log(least * _FACTOR_MAX)
     for _ in range(_STEPS):
         middle = (low + high) / 2
         low, high = (low, middle) if reaches(math.exp(middle)) else (middle, high)

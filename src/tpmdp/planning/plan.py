@@ -23,6 +23,7 @@ from tpmdp.gaussian.calibration import calibrate_checked, epsilon_at
 from tpmdp.planning.certificate import Certificate
 from tpmdp.planning.closed_form import Case, optimal_variance
 from tpmdp.planning.coalition import WorstCoalitions, worst_coalitions
+from tpmdp.planning.drivers import Drivers, shared
 from tpmdp.planning.weights import Weights, make_weights
 from tpmdp.planning.witness import Witness, build_witness
 from tpmdp.spec import Spec
@@ -156,18 +157,33 @@ class Plan:
     def drivers(self) -> FloatArray:
         """Each party's share of the noise: how much of it is there for this party's need. They add up to 1, or to 0.
 
-        >>> plan(Spec(epsilon=[0.1, 1.0, 1.0, 1.0], delta=1e-6, threshold=2)).drivers().round(2).tolist()
-        [0.99, 0.01, 0.0, 0.0]
+        >>> plan(Spec(epsilon=[0.1, 1.0, 1.0, 1.0], delta=1e-6, threshold=2)).drivers().round(4).tolist()
+        [0.9866, 0.0045, 0.0045, 0.0045]
         """
-        share = np.zeros(self.spec.count)
-        if (
-            self.weights.pressure is not None
-        ):  # balanced weights make many needs equal, and the choice below would be arbitrary
-            share = self.weights.pressure * self.need
-            return share / (share.sum() or 1.0)
-        for bundle in self._witness().bundles:
-            share[bundle.members] = float(bundle.weight) * self.need[bundle.members]
-        return share / (share.sum() or 1.0)
+        return self.drivers_together().shares
+
+    def drivers_together(self) -> Drivers:
+        """The same, with the parties that share: their needs are equal, and each alone would change less, or nothing.
+
+        >>> plan(Spec(epsilon=[0.1, 1.0, 1.0, 1.0], delta=1e-6, threshold=2)).drivers_together().groups
+        ((1, 2, 3),)
+        """
+        spec, share = self.spec, np.zeros(self.spec.count)
+        pressure = self.weights.pressure
+        if pressure is not None:  # balanced weights make many needs equal, whose order is no basis
+            share = pressure * self.need
+        else:
+            for bundle in self._witness().bundles:
+                share[bundle.members] = float(bundle.weight) * self.need[bundle.members]
+        share = share / (share.sum() or 1.0)
+        columns = [
+            self.need,
+            np.isfinite(self.protection().honest_variance),
+            np.broadcast_to(spec.threshold, share.shape),
+        ]
+        columns += [] if pressure is None else [self.weights.each]
+        columns += [] if spec.common_threshold else [spec.receivers]
+        return shared(share, list(zip(*(column.tolist() for column in columns), strict=True)))
 
     def certificate(self) -> Certificate:
         """A proof that this plan is private and of least noise for its weights; checking it needs no planner.

@@ -21,17 +21,25 @@ from tpmdp._util.arrays import FloatArray
 from tpmdp._util.budget_rules import SENSITIVITY_MAX, SENSITIVITY_MIN, as_floats
 from tpmdp.errors import InputError
 from tpmdp.planning.balance import balance
+from tpmdp.planning.levels import Levels, one_budget, two_levels
 from tpmdp.spec import Spec
 
-Kind = Literal["equal", "balanced", "own"]
+Kind = Literal["equal", "balanced", "own", "one budget", "two levels"]
 KINDS: Final = ("equal", "balanced")
+"""What a plan takes, beside one weight per party."""
+Simpler = Literal["two levels", "one budget"]
+BASELINES: Final[dict[Simpler, Callable[..., Levels]]] = {"two levels": two_levels, "one budget": one_budget}
+"""Simpler weights that balanced ones are compared with."""
 RECORDS_MAX: Final = 1 << 40
 SPREAD_MIN: Final = 1e-9  # of the width
 WEIGHT_MIN: Final = 1e-12
 """Smaller weights are refused; balanced weights below it become 0."""
-_ASSUMED: Final = {
-    "balanced": "weights, made of budgets and numbers of records, have nothing to do with the data",
+_COMPUTED: Final = "weights, made of budgets and numbers of records, have nothing to do with the data"
+_ASSUMED: Final[dict[Kind, str]] = {
+    "balanced": _COMPUTED,
     "own": "the weights chosen have nothing to do with the data",
+    "two levels": _COMPUTED,
+    "one budget": _COMPUTED,
 }
 
 
@@ -133,9 +141,7 @@ def make_weights(
     >>> make_weights(spec, lambda: np.array([4.0, 1.0]), "balanced").each.round(3).tolist()
     [0.294, 1.0]
     """
-    sizes = _check_records(records, spec)
-    most = float(spec.sensitivity.max()) if width is None else _check_width(width)
-    typical = most / 2 if spread is None else _check_spread(spread, most)
+    sizes, most, typical = _known(spec, spread, records, width=width)
     if isinstance(weighting, str):
         if weighting not in KINDS:
             rule = f"must be {' or '.join(KINDS)}, or one weight per party"
@@ -150,6 +156,38 @@ def make_weights(
         return Weights(each, sizes, most, spread=typical, kind="balanced", least=best.bound, pressure=best.pressure)
     own = check_weights(as_floats("weights", weighting), sizes, spec.name)
     return Weights(np.where(sizes > 0, own, 0.0), sizes, most, spread=typical, kind="own")
+
+
+def baseline_weights(
+    spec: Spec,
+    need: FloatArray,
+    kind: Simpler,
+    *,
+    spread: float | None = None,
+    records: ArrayLike | None = None,
+    width: float | None = None,
+) -> Weights:
+    """The best weights of a simpler kind, to compare balanced ones with.
+
+    >>> spec = Spec(epsilon=[0.1, 1.0, 1.0], delta=1e-6, threshold=1)
+    >>> baseline_weights(spec, np.array([1318.0, 17.8, 17.8]), "one budget").each.tolist()
+    [0.0, 1.0, 1.0]
+    """
+    sizes, most, typical = _known(spec, spread, records, width=width)
+    if typical == 0:
+        each = np.where(sizes > 0, 1.0, 0.0)
+    else:
+        each = BASELINES[kind](need, int(np.max(spec.threshold)), spec.receivers, typical, sizes).weights
+    return Weights(np.where(each < WEIGHT_MIN, 0.0, each), sizes, most, spread=typical, kind=kind)
+
+
+def _known(
+    spec: Spec, spread: float | None, records: ArrayLike | None, *, width: float | None
+) -> tuple[FloatArray, float, float]:
+    """What is publicly known of the records, checked: how many there are, the width of their range, the spread."""
+    sizes = _check_records(records, spec)
+    most = float(spec.sensitivity.max()) if width is None else _check_width(width)
+    return sizes, most, most / 2 if spread is None else _check_spread(spread, most)
 
 
 def shortened(each: FloatArray) -> FloatArray:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Final, Literal
 
@@ -56,6 +56,7 @@ class BaseQuery(ABC):
     is_linear: ClassVar[bool] = False  # answers are linear in the vector, so the error is the same for all data
     has_parts: ClassVar[bool] = False  # works for any mode: may have `where` and `by`
     code: ClassVar[str] = ""  # hash of the file of a custom query
+    choice_digest: ClassVar[str] = ""  # of what it works out from its settings by comparing rounded numbers
 
     @property
     @abstractmethod
@@ -102,15 +103,35 @@ class BaseQuery(ABC):
         return table
 
     @property
+    def fine_parts(self) -> frozenset[str]:
+        """The answers, by part, that only files and pictures have: most points of a curve. Tables leave them out."""
+        return frozenset()
+
+    @property
     def resolution(self) -> float:
         """The step below which an answer says nothing, whatever the noise; 0 for most kinds."""
         return 0.0
+
+    @property
+    def curve_at(self) -> Sequence[float]:
+        """Where the answers lie that make up one curve, such as the edges of a distribution; empty for most kinds."""
+        return ()
+
+    def resolution_of(self, part: str) -> float:
+        """The same of one answer."""
+        del part
+        return self.resolution
 
     def settings(self) -> dict[str, Any]:
         """The keys and values of the study file that define this query."""
         public = [each for each in fields(self) if not each.metadata.get("hidden")]
         values = {each.name: getattr(self, each.name) for each in public if getattr(self, each.name) != each.default}
         return {"name": self.name, "kind": self.kind_name(), **values}
+
+    def signed_settings(self) -> dict[str, Any]:
+        """What all parties must agree on: the settings, the code, and what the query chose by itself, if it did."""
+        choice = {"choice": self.choice_digest} if self.choice_digest else {}
+        return {**self.settings(), "code": self.code, **choice}
 
     @classmethod
     def kind_name(cls) -> str:
@@ -129,8 +150,13 @@ class Query(BaseQuery):
     mode: Mode = field(default="all", kw_only=True, metadata={"hidden": True})  # which records count
 
     largest: ClassVar[float] = 1.0  # absolute value of a feature, a power of two; features are clipped to it
-    whole: ClassVar[bool] = False  # features are whole numbers
+    step: ClassVar[float] = 0.0  # a power of two of which all features are whole multiples; 0 if there is none
     model: ClassVar[str] = ""  # what holds under its model whatever weights records have, for people
+
+    @property
+    def vector(self) -> Hashable:
+        """What its features are: queries of a study with the same are read together. None if nothing else has them."""
+        return None
 
     @property
     @abstractmethod
@@ -168,6 +194,14 @@ class Query(BaseQuery):
             raise InputError("query", self.name, rule, "remove it")
         return replace(self, mode=mode)
 
+    def of_group(self, place: int, groups: int) -> Query:
+        """The query as it is asked of one group of several; the same for all, unless it knows something of each."""
+        del place, groups
+        return self
+
+    def check_study(self, records: int, tolerate: int, weighting: str) -> None:
+        """Refuse a study in which it would have no right answer: one with dropouts, weights or so many records."""
+
     def statistic(self, table: Table, records: int | None = None) -> FloatArray:
         """A party's sum over its records. `records` is their public number, where the table holds only some of them."""
         rows = length(table)
@@ -192,9 +226,9 @@ class Query(BaseQuery):
         rows = units_of(unit, records)
         if not rows:
             return 0.0
-        if self.whole:
-            return rows * self.spread
         bits = records.bit_length()
+        if self.largest * 2.0 ** (bits - 52) <= self.step:  # so that `exact_total`, and a double, rounds nothing
+            return rows * self.spread
         each, once = self.largest * 2.0 ** (bits - 60), self.largest * 2.0 ** (bits - 51)  # see exact_total
         return (rows * (self.spread + each * math.sqrt(self.dimension)) + once * math.sqrt(self.dimension)) * _UP
 

@@ -11,16 +11,21 @@ from typing import Any, Final
 from tpmdp._util import fields as read
 from tpmdp.errors import InputError
 from tpmdp.queries.base import BaseQuery, Query
+from tpmdp.queries.bins import BINS_MAX, Spans
 from tpmdp.queries.categories import Categories
 from tpmdp.queries.condition import Condition, Joined, parse_condition
 from tpmdp.queries.count import Count
 from tpmdp.queries.covariance import Correlation, Covariance
-from tpmdp.queries.histogram import BINS_MAX, Histogram
+from tpmdp.queries.distribution import Distribution
+from tpmdp.queries.histogram import Histogram
+from tpmdp.queries.kaplan_meier import KaplanMeier
 from tpmdp.queries.linear_regression import LinearRegression
+from tpmdp.queries.log_rank import LogRank
 from tpmdp.queries.logistic_regression import LogisticRegression
 from tpmdp.queries.maximum import Maximum
 from tpmdp.queries.mean import Mean
 from tpmdp.queries.moments import Ranges
+from tpmdp.queries.poisson_regression import PoissonRegression
 from tpmdp.queries.quantile import Quantiles
 from tpmdp.queries.ranges import Range
 from tpmdp.queries.subset import GroupBy, Where
@@ -36,10 +41,14 @@ _SUMS: Final[tuple[type[Query], ...]] = (
     Variance,
     Histogram,
     Quantiles,
+    Distribution,
     Covariance,
     Correlation,
     LinearRegression,
     LogisticRegression,
+    PoissonRegression,
+    KaplanMeier,
+    LogRank,
 )
 SUM_KINDS: Final[Mapping[str, type[Query]]] = {kind.kind_name(): kind for kind in _SUMS}
 SHARE_KINDS: Final[Kinds] = {kind.kind_name(): kind for kind in (Maximum, VerticalRegression)}
@@ -53,6 +62,7 @@ EXAMPLES: Final[Mapping[str, str]] = {
     "quantiles": (
         'name = "stay"\nkind = "quantiles"\ncolumn = "days"\nlow = 0\nhigh = 30\nprobabilities = [0.25, 0.5, 0.75]'
     ),
+    "distribution": 'name = "stays up to"\nkind = "distribution"\ncolumn = "days"\nedges = [1, 2, 3, 5, 7, 14, 21, 30]',
     "covariance": 'name = "age and stay"\nkind = "covariance"\nbounds = { age = [0, 120], days = [0, 30] }',
     "correlation": 'name = "age and stay"\nkind = "correlation"\nbounds = { age = [0, 120], days = [0, 30] }',
     "linear_regression": (
@@ -62,6 +72,18 @@ EXAMPLES: Final[Mapping[str, str]] = {
     "logistic_regression": (
         'name = "long stay by age"\nkind = "logistic_regression"\ntarget = "days"\nthreshold = 7\n'
         "bounds = { age = [0, 120], severity = [0, 10] }"
+    ),
+    "poisson_regression": (
+        'name = "visits by age"\nkind = "poisson_regression"\ntarget = "visits"\nhigh = 20\n'
+        "bounds = { age = [0, 120], severity = [0, 10] }"
+    ),
+    "kaplan_meier": (
+        'name = "relapse"\nkind = "kaplan_meier"\ntime = "months"\nevent = "relapsed"\nhigh = 24\nbins = 24\n'
+        'by = { arm = ["standard", "new"] }'
+    ),
+    "log_rank": (
+        'name = "arms"\nkind = "log_rank"\ntime = "months"\nevent = "relapsed"\nhigh = 24\nbins = 24\n'
+        'group = "arm"\ncategories = ["standard", "new"]'
     ),
     "maximum": 'name = "busiest"\nkind = "maximum"\nof = { kind = "count", column = "days", at_least = 7 }',
     "vertical_regression": (
@@ -177,6 +199,8 @@ def _value(name: str, key: str, kind: Any, *, value: Any, kinds: Kinds) -> Any:
         return read.categories(field, value)
     if kind == Ranges:
         return _ranges(field, value)
+    if kind == Spans:
+        return _spans(field, value)
     if kind == Holders:
         return _holders(field, value)
     if kind is Query:
@@ -196,6 +220,17 @@ def _ranges(field: str, value: Any) -> Ranges:
             raise InputError(f"{field}, {column}", read.written(ends), "must be [low, high]", remedy)
         ranges.append(Range(column, *numbers))
     return tuple(ranges)
+
+
+def _spans(field: str, value: Any) -> Spans:
+    if not isinstance(value, list | tuple) or not value:
+        remedy = "write such as ranges = [[0, 18], [18, 65], [0, 65]]"
+        raise InputError(field, read.written(value), "must be a list of pairs [low, high]", remedy)
+    spans = [read.numbers(field, ends) for ends in value]
+    for ends in spans:
+        if len(ends) != 2:
+            raise InputError(field, f"{len(ends)} numbers", "must be pairs [low, high]", "write such as [[0, 18]]")
+    return tuple((ends[0], ends[1]) for ends in spans)
 
 
 def _holders(field: str, value: Any) -> Holders:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -39,10 +39,10 @@ class Computation(ABC):
     def check(self, parties: Parties, threshold: int, tolerate: int, weighting: str) -> None:
         """Refuse queries and settings of a study that do not fit each other."""
 
-    def check_custom(self, unit: Unit, records: int) -> None:
-        """Try custom queries on plausible data, before anybody is charged."""
+    def check_custom(self, unit: Unit, records: int, names: Collection[str]) -> None:
+        """Try custom queries, those of these names, on plausible data, before anybody is charged."""
         for query in self.sums:
-            if query.code:
+            if query.name in names:
                 check_custom(query, unit, records)
 
     @abstractmethod
@@ -53,6 +53,11 @@ class Computation(ABC):
     @abstractmethod
     def scales(self) -> list[float]:
         """What the vector of each query is multiplied by, so that each query gets its share of one budget."""
+
+    @property
+    def answer_scales(self) -> list[float]:
+        """What noise of an entry is divided by to be that of a query's part; more than `scales` if read together."""
+        return self.scales
 
     @property
     @abstractmethod
@@ -77,7 +82,7 @@ class Computation(ABC):
 
     @abstractmethod
     def split(self, total: FloatArray, parties: Sequence[str]) -> list[FloatArray]:
-        """The part of the vector that belongs to each query, scaled back."""
+        """The part of the vector that belongs to each query, scaled back; parts of queries alike are averaged."""
 
     @abstractmethod
     def answers_of(
@@ -108,8 +113,9 @@ class MaskedSum(Computation):
     finest_grid: ClassVar[bool] = False
 
     def check(self, parties: Parties, threshold: int, tolerate: int, weighting: str) -> None:
-        del parties, threshold, tolerate, weighting
+        del threshold
         for query in self.sums:
+            query.check_study(sum(parties.values()), tolerate, weighting)
             if query.code:
                 check_values(query)
 
@@ -122,6 +128,18 @@ class MaskedSum(Computation):
             return [1.0]
         weights = math.fsum(query.weight for query in self.sums)
         return [math.sqrt(query.weight / weights) / query.spread for query in self.sums]
+
+    @property
+    def _alike(self) -> list[list[int]]:
+        """For each query, the places of those with the same features, itself among them."""
+        vectors = [None if query.code else query.vector for query in self.sums]
+        keys = [place if vector is None else vector for place, vector in enumerate(vectors)]
+        return [[other for other, key in enumerate(keys) if key == own] for own in keys]
+
+    @property
+    def answer_scales(self) -> list[float]:
+        groups = [[self.scales[each] for each in group] for group in self._alike]
+        return [group[0] if len(group) == 1 else math.hypot(*group) for group in groups]
 
     @property
     def _scaled(self) -> list[tuple[Query, float]]:
@@ -158,7 +176,8 @@ class MaskedSum(Computation):
     def split(self, total: FloatArray, parties: Sequence[str]) -> list[FloatArray]:
         del parties
         ends = np.cumsum([query.dimension for query in self.sums])[:-1]
-        return [part / scale for part, scale in zip(np.split(total, ends), self.scales, strict=True)]
+        parts = list(zip(np.split(total, ends), self.scales, strict=True))
+        return [_average([parts[each] for each in group]) for group in self._alike]
 
     def answers_of(
         self, query: BaseQuery, total: FloatArray, records: int, *, noise: float, weights: Weights, spread: float
@@ -168,6 +187,15 @@ class MaskedSum(Computation):
 
     def assumption(self, weights: Weights, spread: float) -> str:
         return "" if weights.are_equal else assumption(self.sums, weights, spread)
+
+
+def _average(parts: Sequence[tuple[FloatArray, float]]) -> FloatArray:
+    """The average by precision of parts with the same features, each with its scale: as if asked once by one query."""
+    if len(parts) == 1:
+        ((part, scale),) = parts
+        return part / scale
+    weighted = np.sum([scale * part for part, scale in parts], axis=0)
+    return np.asarray(weighted / math.fsum(scale**2 for _, scale in parts), dtype=np.float64)
 
 
 def scaled_sensitivity(query: Query, scale: float, unit: Unit, records: int) -> float:

@@ -31,7 +31,7 @@ class Count(Query):
 
     is_linear: ClassVar[bool] = True
     leaves: ClassVar[str] = "the number of records in the range"
-    whole: ClassVar[bool] = True
+    step: ClassVar[float] = 1.0
     counts: ClassVar[bool] = True
     has_parts: ClassVar[bool] = True
     dimension: ClassVar[int] = 1

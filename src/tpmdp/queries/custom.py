@@ -150,7 +150,8 @@ def check_custom(query: Query, unit: Unit, records: int) -> None:
     if not isinstance(answers, list) or not answers or not all(isinstance(answer, Answer) for answer in answers):
         _refuse(query, "answers", type(answers).__name__, rule="must be a list of Answers, at least one")
     for answer in answers:
-        if answer.query != query.name or not _is_number(answer.value) or not _is_number(answer.standard_error):
+        is_told = _is_number(answer.value) and _is_number(answer.standard_error)
+        if answer.query != query.name or not (is_told or (answer.is_drowned and answer.note)):
             _refuse(query, "answers", answer, rule="must carry the query's name and finite numbers")
     result = search(query, unit, _TRIES)
     if not result.is_safe:

@@ -3,42 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar, Final
+from typing import ClassVar
 
 import numpy as np
 
 from tpmdp._util.arrays import FloatArray, IntArray
 from tpmdp.data.table import ColumnKind, Table
 from tpmdp.errors import InputError
-from tpmdp.queries.answer import Answer
+from tpmdp.queries.answer import Answer, with_bands
 from tpmdp.queries.base import Query
+from tpmdp.queries.bins import Spans, check_edges, places_of_spans
 from tpmdp.queries.categories import Categories, category_names, check_categories, exact_name, kind_of, places
+from tpmdp.queries.prefix_factor import STEP
+from tpmdp.queries.range_strategy import RANGES_MAX, RangeStrategy, range_strategy
 from tpmdp.queries.ranges import numbers
-
-BINS_MAX: Final = 1_000_000
-
-
-def check_edges(field: str, edges: Sequence[float]) -> None:
-    """Refuse edges that do not rise, too few and too many.
-
-    >>> check_edges("ages", (0.0, 0.0))
-    Traceback (most recent call last):
-        ...
-    tpmdp.errors.InputError: edges of ages = 0, 0 must rise: sort them, each once
-    """
-    text = ", ".join(f"{edge:g}" for edge in edges[:20])
-    if not 2 <= len(edges) <= BINS_MAX + 1:
-        raise InputError(f"edges of {field}", text, f"must be 2 to {BINS_MAX + 1} numbers", "list the edges")
-    if not all(low < high for low, high in pairwise(edges)):
-        raise InputError(f"edges of {field}", text, "must rise", "sort them, each once")
 
 
 @dataclass(frozen=True)
 class Histogram(Query):
     """Counts of edges[i] <= column < edges[i + 1], or of each category; values outside all of them are not counted.
+
+    With `ranges`, each a union of adjacent bins, the counts of these instead: less noise than by adding up bins.
 
     >>> Histogram("ages", "age", (0.0, 18.0, 65.0)).statistic({"age": np.array([5.0, 18.0, 64.0, 90.0])})
     array([1., 2.])
@@ -47,13 +35,12 @@ class Histogram(Query):
     column: str
     edges: tuple[float, ...] = ()
     categories: Categories = ()
+    ranges: Spans = ()
 
     is_linear: ClassVar[bool] = True
-    leaves: ClassVar[str] = "the number of records in each bin or category"
-    whole: ClassVar[bool] = True
+    leaves: ClassVar[str] = "the number of records in each bin or category, or weighted sums of these for ranges"
     counts: ClassVar[bool] = True
     has_parts: ClassVar[bool] = True
-    size: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
         if bool(self.edges) == bool(self.categories):
@@ -63,26 +50,63 @@ class Histogram(Query):
             check_edges(self.name, self.edges)
         else:
             check_categories(self.name, self.categories)
+        if self.ranges:
+            if not self.edges:
+                raise InputError(f"ranges of {self.name}", len(self.ranges), "need edges", "give edges, or no ranges")
+            places_of_spans(self.name, self.ranges, self.edges)
+            if len(self.ranges) > RANGES_MAX:
+                rule = f"must be at most {RANGES_MAX}"
+                raise InputError(f"ranges of {self.name}", len(self.ranges), rule, "ask for fewer, or a distribution")
 
     @property
     def columns(self) -> Mapping[str, ColumnKind]:
         return {self.column: "number" if self.edges else kind_of(self.categories)}
 
     @property
-    def dimension(self) -> int:
+    def _bins(self) -> int:
         return len(self.edges) - 1 if self.edges else len(self.categories)
 
     @property
+    def strategy(self) -> RangeStrategy | None:
+        """What it releases for its ranges; None if it has none."""
+        if not self.ranges:
+            return None
+        return range_strategy(self._bins, places_of_spans(self.name, self.ranges, self.edges))
+
+    @property
+    def dimension(self) -> int:
+        strategy = self.strategy
+        return self._bins if strategy is None else len(strategy.steps)
+
+    @property
+    def choice_digest(self) -> str:  # type: ignore[override]  # nothing is chosen without ranges
+        """That of the strategy."""
+        strategy = self.strategy
+        return "" if strategy is None else strategy.digest
+
+    @property
+    def step(self) -> float:  # type: ignore[override]  # a constant without ranges
+        return STEP if self.ranges else 1.0
+
+    @property
     def spread(self) -> float:
-        """A record leaves one bin and enters another: sqrt(2), rounded up."""
+        """A record leaves one bin and enters another: sqrt(2), rounded up; with ranges, see their strategy."""
+        strategy = self.strategy
+        if strategy is not None:
+            return strategy.spread
         return 1.0 if self.dimension == 1 else math.sqrt(2) * (1 + 2.0**-50)
+
+    @property
+    def size(self) -> float:
+        strategy = self.strategy
+        return 1.0 if strategy is None else strategy.size
 
     def _places(self, table: Table) -> IntArray:
         """The bin of every record, or -1."""
         if self.categories:
             return places(table[self.column], self.categories)
         place = np.searchsorted(np.array(self.edges), numbers(table, self.column), side="right") - 1
-        return np.where(place < self.dimension, place, -1)
+        return np.where(place < self._bins, place, -1)
 
     def selected(self, table: Table) -> Table:
         inside = self._places(table) >= 0
@@ -92,19 +116,30 @@ class Histogram(Query):
         return bool((self._places(table) < 0).all())
 
     def features(self, table: Table) -> list[FloatArray]:
-        place = self._places(table)
+        place, strategy = self._places(table), self.strategy
+        if strategy is not None:
+            return strategy.features(place)
         return [(place == entry).astype(np.float64) for entry in range(self.dimension)]
 
     def statistic(self, table: Table, records: int | None = None) -> FloatArray:
         """The party's counts, without a column for each bin."""
         del records
         place = self._places(table)
-        return np.bincount(place[place >= 0], minlength=self.dimension).astype(np.float64)
+        counts, strategy = np.bincount(place[place >= 0], minlength=self._bins), self.strategy
+        return counts.astype(np.float64) if strategy is None else strategy.applied(counts)
 
     def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
         """The noisy counts: unbiased, so they may be negative."""
         del records
+        strategy = self.strategy
+        if strategy is not None:
+            values, errors = strategy.read(total).tolist(), (standard_error * strategy.errors).tolist()
+            names = [f"{exact_name(low)} to below {exact_name(high)}" for low, high in self.ranges]
+            return [
+                Answer(self.name, value, error, part=name)
+                for name, value, error in zip(names, values, errors, strict=True)
+            ]
         names = [f"{exact_name(low)} to below {exact_name(high)}" for low, high in pairwise(self.edges)]
         names = names or list(category_names(self.categories))
         pairs = zip(names, total.tolist(), strict=True)
-        return [Answer(self.name, value, standard_error, part=name) for name, value in pairs]
+        return with_bands([Answer(self.name, value, standard_error, part=name) for name, value in pairs])

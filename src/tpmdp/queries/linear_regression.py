@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -10,16 +11,14 @@ import numpy as np
 
 from tpmdp._util.arrays import FloatArray
 from tpmdp.errors import InputError
-from tpmdp.queries.answer import Answer
-from tpmdp.queries.error_bars import simulated
+from tpmdp.queries.answer import CANNOT_TELL, Z_95, Answer
 from tpmdp.queries.moments import Moments, MomentsQuery, Ranges
-from tpmdp.queries.noisy_quadratic import coefficient_errors, minimum
+from tpmdp.queries.noisy_moments import NoisyMoments, coefficients, r_squared, r_squared_limits
+from tpmdp.queries.noisy_quadratic import minimum
 from tpmdp.queries.ranges import Range
 
 INTERCEPT: Final = "intercept"
 R_SQUARED: Final = "R squared"
-_NO_FIT: Final = "drowned: large noise for so few records"
-_DROWNED: Final = 4.0  # standard errors: a smaller variance is lost in the noise
 
 
 @dataclass(frozen=True)
@@ -57,12 +56,20 @@ class LinearRegression(MomentsQuery):
     def _output(self) -> Range:
         return next(each for each in self.bounds if each.column == self.target)
 
+    @property
+    def vector(self) -> Hashable:
+        return self.moments
+
     def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
         """Coefficients in the units of the columns, and R squared, computed from the noisy moments only."""
         return regression(self.name, self.moments, total, records=records, error=standard_error)
 
     def estimates(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
         return regression(self.name, self.moments, total, records=records, error=standard_error, bars=False)
+
+    def limits(self, total: FloatArray, records: int, noise: float, bias: float) -> list[tuple[float, float]]:
+        answers = regression(self.name, self.moments, total, records=records, error=noise, bias=bias)
+        return [answer.interval for answer in answers]
 
 
 def check_target(name: str, target: str, bounds: Ranges) -> None:
@@ -83,50 +90,61 @@ def check_target(name: str, target: str, bounds: Ranges) -> None:
 
 
 def regression(
-    name: str, moments: Moments, total: FloatArray, *, records: int, error: float, bars: bool = True
+    name: str,
+    moments: Moments,
+    total: FloatArray,
+    *,
+    records: int,
+    error: float,
+    bias: float = 0.0,
+    bars: bool = True,
 ) -> list[Answer]:
     """Intercept, slopes and R squared in the units of the columns; the target is the last column of the moments.
 
-    Errors are to first order, or missing if the quadratic form had to be repaired. Without `bars` that of R squared,
-    which takes long, is left out.
+    If the noise allows inputs that determine each other, coefficients cannot be told: they come without an interval,
+    from a form that had to be repaired. `bias` is as in `NoisyMoments`; without `bars` there are no intervals.
     """
     inputs, output = moments.ranges[:-1], moments.ranges[-1]
-    sums = moments.matrix(total, records)
-    solved = minimum(sums[:-1, :-1], sums[:-1, -1], error)
+    sums = NoisyMoments(moments.matrix(total, records), error, moments.counted, bias=bias)
+    form = sums.of(*range(1, len(inputs) + 1))
+    solved = minimum(form.sums, sums.sums[:-1, -1], 0.0 if form.is_clear() else error)
     units = natural_units(inputs, output.width / 2)
     middle = np.append((output.low + output.high) / 2, np.zeros(len(inputs)))
     values = (units @ solved.coefficients + middle).tolist()
     parts = [INTERCEPT, *(each.column for each in inputs)]
-    fit, spread = r_squared(sums)
-    if solved.note:
+    if solved.note or not form.is_clear():
         repaired = [without_interval(name, *pair, note=solved.note) for pair in zip(parts, values, strict=True)]
-        return [*repaired, without_interval(name, R_SQUARED, math.nan, note=_NO_FIT)]
-    errors = coefficient_errors(sums, solved.coefficients, error, counted=moments.counted, units=units).tolist()
-    answers = [Answer(name, value, each, part=part) for part, value, each in zip(parts, values, errors, strict=True)]
-    if error and spread <= _DROWNED * error * math.sqrt(2):
-        note = "the target's variance is drowned by the noise"
-        return [*answers, without_interval(name, R_SQUARED, math.nan, note=note)]
-    if not bars:
-        return [*answers, Answer(name, min(max(fit, 0.0), 1.0), 0.0, part=R_SQUARED)]
-    each = simulated(lambda moved: r_squared(moments.matrix(moved, records))[0], total, error) if error else 0.0
-    return [*answers, Answer(name, fit, each, part=R_SQUARED).within(0.0, 1.0)]
+        return [*repaired, Answer.drowned(name, R_SQUARED, (0.0, 1.0), note=CANNOT_TELL)]
+    share = _share(name, sums, bars=bars)
+    if not bars or not (error or bias):
+        return [*(Answer(name, value, 0.0, part=part) for part, value in zip(parts, values, strict=True)), share]
+    lows, highs = sums.interval(coefficients(units), len(parts), room=form.room)
+    return [
+        *(
+            Answer(name, value, (high - low) / (2 * Z_95), part=part, limits=(low, high))
+            for part, value, low, high in zip(
+                parts, values, (lows + middle).tolist(), (highs + middle).tolist(), strict=True
+            )
+        ),
+        share,
+    ]
+
+
+def _share(name: str, sums: NoisyMoments, *, bars: bool) -> Answer:
+    """R squared, where the inputs do not determine each other."""
+    possible = (0.0, 1.0)
+    if not sums.of(len(sums.sums) - 1).is_clear():
+        return Answer.drowned(name, R_SQUARED, possible, note="the target's variance is drowned by the noise")
+    value = float(r_squared(sums.sums)[0])
+    if not bars or not (sums.error or sums.bias):
+        return Answer(name, min(max(value, 0.0), 1.0), 0.0, part=R_SQUARED)
+    limits = r_squared_limits(sums) or possible
+    return Answer.between(name, R_SQUARED, value, limits=limits, possible=possible)
 
 
 def without_interval(name: str, part: str, value: float, note: str) -> Answer:
     """A value without error bars."""
     return Answer(name, value, math.inf, part=part, limits=(-math.inf, math.inf), note=note)
-
-
-def r_squared(sums: FloatArray) -> tuple[float, float]:
-    """R squared of the best fit, and the sum of squares of the target about its mean.
-
-    >>> r_squared(np.array([[4.0, 0.0, 0.0], [0.0, 2.0, 1.0], [0.0, 1.0, 1.0]]))
-    (0.5, 1.0)
-    """
-    best = minimum(sums[:-1, :-1], sums[:-1, -1], 0.0).coefficients
-    unexplained = float(sums[-1, -1] - 2 * best @ sums[:-1, -1] + best @ sums[:-1, :-1] @ best)
-    spread = float(sums[-1, -1] - sums[0, -1] ** 2 / sums[0, 0]) if sums[0, 0] > 0 else 0.0
-    return (1 - unexplained / spread if spread > 0 else 0.0), spread
 
 
 def natural_units(inputs: Ranges, unit: float) -> FloatArray:

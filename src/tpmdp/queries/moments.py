@@ -1,8 +1,9 @@
 """All first and second moments of several bounded columns, for covariances and regressions.
 
 With z = (1, x_1, ..., x_p) and every x in [-1, 1], a record's features are the entries of z z^T / sqrt(2), those off
-the diagonal times sqrt(2), so that their L2 norm is the Frobenius norm of z z^T / sqrt(2). Two records are at most
-((|z|^4 + |w|^4) / 2)^(1/2) <= p + 1 apart; Theory, "Moments".
+the diagonal times sqrt(2), so that their L2 norm is the Frobenius norm of z z^T / sqrt(2). Two records are farthest
+apart at corners of the cube that are as nearly orthogonal as corners can be: p + 1 for an odd number of columns, and
+sqrt((p + 1)^2 - 1) for an even one, as z.w is odd then; Theory, Q4.
 """
 
 from __future__ import annotations
@@ -62,8 +63,13 @@ class Moments:
 
     @property
     def spread(self) -> float:
-        """The largest distance of two records."""
-        return float(self.count + 1)
+        """The largest distance of two records, rounded up.
+
+        >>> round(Moments((Range("age", 0, 1), Range("stay", 0, 1)), counted=False).spread, 6)
+        2.828427
+        """
+        size = self.count + 1
+        return float(size) if size % 2 == 0 else math.nextafter(math.sqrt(size * size - 1), math.inf)
 
     @property
     def size(self) -> float:

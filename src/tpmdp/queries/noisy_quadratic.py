@@ -15,7 +15,7 @@ import numpy as np
 
 from tpmdp._util.arrays import FloatArray
 
-CLEAR: Final = 2.0  # times the noise of an eigenvalue: below, first-order intervals would not hold
+CLEAR: Final = 2.0  # times the noise of an eigenvalue: below, the form is repaired
 _REGULAR: Final = 1.0  # standard errors
 REGULARISED: Final = "large noise for so few records: the fit was stabilised; no interval"
 TRIMMED: Final = "large noise for so few records: the fit was stabilised and cut; no interval"
@@ -45,28 +45,6 @@ def minimum(form: FloatArray, right: FloatArray, error: float) -> Minimum:
     good = values > max(noise, 1e-9 * float(values[-1]), 1e-300)
     inverse = np.where(good, 1.0 / np.where(good, values, 1.0), 0.0)
     return Minimum(vectors @ (inverse * (vectors.T @ right)), REGULARISED if good.all() else TRIMMED)
-
-
-def coefficient_errors(
-    sums: FloatArray, coefficients: FloatArray, error: float, counted: bool, units: FloatArray
-) -> FloatArray:
-    """Standard errors of units @ coefficients, to first order; `sums` is z z^T with the target last.
-
-    With v = (coefficients, -1) a change E of the sums moves the coefficients by -form^-1 (E v). E is symmetric, with
-    standard errors `error` off the diagonal and sqrt(2) times that on it, so E v has covariance
-    error^2 (|v|^2 I + v v^T); the number of records, its first entry, has no error unless it is counted.
-
-    >>> sums = np.diag([100.0, 100.0, 50.0])
-    >>> coefficient_errors(sums, np.zeros(2), 1.0, False, np.eye(2))
-    array([0.01, 0.01])
-    """
-    v = np.append(coefficients, -1.0)
-    moved = error**2 * ((v @ v) * np.eye(len(v)) + np.outer(v, v))[:-1, :-1]
-    if not counted:
-        moved[0, 0] -= 2 * (error * v[0]) ** 2
-    applied = np.linalg.solve(sums[:-1, :-1], np.eye(len(coefficients)))
-    spread = units @ applied @ moved @ applied.T @ units.T
-    return np.asarray(np.sqrt(np.maximum(np.diag(spread), 0.0)), dtype=np.float64)
 
 
 def spectral_noise(size: int, error: float) -> float:

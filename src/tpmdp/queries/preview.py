@@ -112,7 +112,7 @@ def preview(
                 drowned=each[0].drowned,
                 weak=each[0].weak,
                 weak_most=max(run.weak for run in each),
-                resolution=_inner(query).resolution,
+                resolution=each[0].resolution,
                 reason=next((run.reason for run in each if run.reason), ""),
                 is_guess=not has_typical,
             )
@@ -132,6 +132,7 @@ class _Runs:
     drowned: float
     weak: float
     reason: str
+    resolution: float
 
 
 class _Simulation:
@@ -147,7 +148,8 @@ class _Simulation:
             return self.runs(query.query, counted * scenario.share, scenario)
         if isinstance(query, GroupBy):
             groups = len(query.categories)
-            return groups * self.runs(query.query, counted / groups * scenario.crowd, scenario)
+            crowd = counted / groups * scenario.crowd
+            return [run for each in query.inner_queries for run in self.runs(each, crowd, scenario)]
         total = np.asarray(query.guess(counted, scenario), dtype=np.float64)
         key = total.tobytes()
         if key not in self._known:
@@ -162,7 +164,10 @@ class _Simulation:
         answers = [self._answers(query, total + each, self._noise) for each in noise]
         if {len(run) for run in answers} != {len(truth)}:
             return []
-        return [_summary(answer.value, [run[place] for run in answers]) for place, answer in enumerate(truth)]
+        return [
+            _summary(answer.value, [run[place] for run in answers], query.resolution_of(answer.part))
+            for place, answer in enumerate(truth)
+        ]
 
     def _answers(self, query: BaseQuery, total: FloatArray, noise: float) -> list[Answer]:
         """None where the code of a custom query fails."""
@@ -174,10 +179,10 @@ class _Simulation:
             return []
 
 
-def _summary(truth: float, runs: list[Answer]) -> _Runs:
+def _summary(truth: float, runs: list[Answer], resolution: float) -> _Runs:
     off = [abs(run.value - truth) for run in runs if not run.is_drowned]
     weak = Counter(run.note for run in runs if run.is_drowned or not np.isfinite(run.interval[1] - run.interval[0]))
     enough = len(off) >= max(2, _FEW * len(runs)) and np.isfinite(truth)
     error = float(np.quantile(off, 0.95)) / Z_95 if enough else None
     reason = weak.most_common(1)[0][0] if weak else ""
-    return _Runs(error, 1 - len(off) / len(runs), weak.total() / len(runs), reason=reason)
+    return _Runs(error, 1 - len(off) / len(runs), weak.total() / len(runs), reason=reason, resolution=resolution)

@@ -1,8 +1,8 @@
-"""Quantiles of a column, read off a noisy histogram over public bounds."""
+"""Quantiles of a column, read off its noisy distribution function at equally spaced edges between public bounds."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -12,10 +12,10 @@ from tpmdp._util.arrays import FloatArray, IntArray
 from tpmdp.data.table import Table
 from tpmdp.errors import InputError
 from tpmdp.queries.answer import Z_95, Answer
+from tpmdp.queries.bins import BINS_MAX
 from tpmdp.queries.bounded import BoundedQuery
 from tpmdp.queries.categories import exact_name
-from tpmdp.queries.guesses import TypicalData
-from tpmdp.queries.histogram import BINS_MAX
+from tpmdp.queries.cumulated import PrefixQuery, rising_of
 from tpmdp.queries.ranges import Range
 
 _BINS: Final = 64
@@ -23,7 +23,7 @@ _MEDIAN: Final = (0.5,)
 
 
 @dataclass(frozen=True)
-class Quantiles(BoundedQuery):
+class Quantiles(PrefixQuery, BoundedQuery):
     """Values below which these shares of the records lie; values are clipped to [low, high] and put into equal bins.
 
     >>> query = Quantiles("stay", "days", 0, 10, probabilities=(0.25, 0.75), bins=10)
@@ -36,9 +36,6 @@ class Quantiles(BoundedQuery):
     bins: int = _BINS
 
     kind: ClassVar[str] = "quantiles"
-    leaves: ClassVar[str] = "the number of records in each of equal bins between the bounds"
-    whole: ClassVar[bool] = True
-    size: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -53,73 +50,50 @@ class Quantiles(BoundedQuery):
         return self.bins
 
     @property
+    def vector(self) -> Hashable:
+        return self.bounds, self.bins
+
+    @property
     def resolution(self) -> float:
         """Where a quantile lies within its bin is not known."""
         return self.width / self.bins
 
     @property
-    def spread(self) -> float:
-        """A record leaves one bin and enters another: sqrt(2), rounded up."""
-        return math.sqrt(2) * (1 + 2.0**-50)
+    def inner_edges(self) -> FloatArray:
+        return np.linspace(self.low, self.high, self.bins + 1)[1:-1]
 
-    def _places(self, table: Table) -> IntArray:
+    @property
+    def bounds(self) -> Range:
+        return Range(self.column, self.low, self.high)
+
+    def places(self, table: Table) -> IntArray:
         shares = self.shares(table) + 0.5
         return np.minimum((shares * self.bins).astype(np.int64), self.bins - 1)
-
-    def features(self, table: Table) -> list[FloatArray]:
-        place = self._places(table)
-        return [(place == entry).astype(np.float64) for entry in range(self.bins)]
-
-    def statistic(self, table: Table, records: int | None = None) -> FloatArray:
-        """The party's counts, without a column for each bin."""
-        del records
-        return np.bincount(self._places(table), minlength=self.bins).astype(np.float64)
-
-    def typical(self, records: float) -> FloatArray:
-        """Values spread evenly over the range."""
-        return np.full(self.bins, records / self.bins)
-
-    def guess(self, records: float, scenario: TypicalData) -> FloatArray:
-        """Values like a bell, those outside the bounds in the outer bins."""
-        if scenario.spreads_evenly(self.column):
-            return self.typical(records)
-        mean, deviation = scenario.shape(Range(self.column, self.low, self.high))
-        edges = (np.linspace(-1.0, 1.0, self.bins + 1)[1:-1] - mean) / deviation
-        below = [(1 + math.erf(edge / math.sqrt(2))) / 2 for edge in edges.tolist()]
-        return records * np.diff(np.array([0.0, *below, 1.0]))
 
     def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
         """Where the noisy cumulated counts cross each share, and where they might: Theory, "Quantiles"."""
         edges = np.linspace(self.low, self.high, self.bins + 1)
-        done = np.arange(self.bins + 1)
-        cumulated = np.concatenate(([0.0], np.cumsum(total)))
-        if self.mode == "all":  # the number of all records is known: spread the difference evenly over the bins
-            cumulated += (records - cumulated[-1]) * done / self.bins
+        cumulated = self.cumulated(total, records)
         answers = []
         for share in self.probabilities:
-            if self.mode == "all":
-                gap = cumulated - share * records
-                error = standard_error * np.sqrt(done * (self.bins - done) / self.bins)
-            else:
-                gap = cumulated - share * cumulated[-1]
-                error = standard_error * np.sqrt(done * (1 - share) ** 2 + (self.bins - done) * share**2)
+            gap, errors = cumulated.less_share(share)
+            error = standard_error * errors
             first = int(np.argmax(gap >= -Z_95 * error))  # the last gap is not negative, but for rounding
             last = self.bins - int(np.argmax(gap[::-1] <= Z_95 * error[::-1]))
             limits = float(edges[max(first - 1, 0)]), float(edges[min(last + 1, self.bins)])
-            value = min(max(_crossing(edges, gap), limits[0]), limits[1])
+            value = min(max(_crossing(edges, rising_of(gap)), limits[0]), limits[1])
             width = (limits[1] - limits[0]) / (2 * Z_95)
             part = f"{exact_name(round(100 * share, 12))} %"
             answers.append(Answer(self.name, value, width, part=part, limits=limits))
         return answers
 
 
-def _crossing(edges: FloatArray, gap: FloatArray) -> float:
-    """Where a noisy rising curve crosses 0: on the average of its least rising majorant and greatest rising minorant.
+def _crossing(edges: FloatArray, rising: FloatArray) -> float:
+    """Where a rising curve crosses 0.
 
     >>> _crossing(np.array([0.0, 1.0, 2.0]), np.array([-1.0, 0.0, 1.0]))
     1.0
     """
-    rising = (np.maximum.accumulate(gap) + np.minimum.accumulate(gap[::-1])[::-1]) / 2
     after = int(np.searchsorted(rising, 0.0, side="left"))
     if after == 0 or after == len(rising):
         return float(edges[min(after, len(edges) - 1)])

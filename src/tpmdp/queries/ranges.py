@@ -52,12 +52,12 @@ def check_range(field: str, low: float, high: float) -> None:
     >>> check_range("age", 5.0, 1.0)
     Traceback (most recent call last):
         ...
-    tpmdp.errors.InputError: bounds of age = 5.0 to 1.0 must be a finite range: give public bounds, low less than
-    high, not too close for their size
+    tpmdp.errors.InputError: bounds of age = 5.0 to 1.0 must be a finite range: high must be more than low
     """
     widest = max(abs(low), abs(high))
     if not (widest <= BOUND_MAX and high - low >= BOUND_MIN and high - low >= 1e-9 * widest):
         remedy = "give public bounds, low less than high, not too close for their size"
+        remedy = "high must be more than low" if low >= high else remedy
         raise InputError(f"bounds of {field}", f"{low!r} to {high!r}", "must be a finite range", remedy)
 
 

@@ -7,23 +7,27 @@ inside and just outside, huge and tiny values, every category and none. Then it 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 
 from tpmdp._util.arrays import FloatArray
-from tpmdp.data.table import Table, Text
+from tpmdp.data.table import ColumnKind, Table, Text
 from tpmdp.queries.base import Query, Unit
-from tpmdp.queries.condition import Compare, OneOf
+from tpmdp.queries.condition import Compare, OneOf, add_column
+from tpmdp.queries.rounds import RoundsQuery
 
 RECORDS: Final = 5
-_NO_CONSTANTS: Final = ("name", "mode", "weight", "column", "word")  # fields that are not compared with records
+_NO_CONSTANTS: Final = ("name", "mode", "weight", "column", "word", "scales")  # fields not compared with records
 CLOSE: Final = 0.9  # of the declared sensitivity that a search should reach
+_POINTS: Final = 6  # of queries by rounds
 _TABLES: Final = 60  # to see whether it is a sum
 _ENTRIES_MAX: Final = 20_000_000  # of all statistics in memory at once
+_BOTH: Final = 0.3  # of the tries change both records; of the others
+_AGAIN: Final = 0.3  # change a further column
 Record = Mapping[str, float | str]
 
 
@@ -67,17 +71,68 @@ def search(query: Query, unit: Unit, tries: int = 2000, seed: int = 0) -> Search
     'tight'
     """
     random = np.random.default_rng(seed)
-    domain = {column: _candidates(query, kind, random) for column, kind in query.columns.items()}
-    hunt = _Hunt(query, unit, domain, random=random)
-    rooms = max(4, min(tries // 4, _ENTRIES_MAX // query.dimension))
-    records = [hunt.draw() for _ in range(rooms)]
-    statistics = np.array([hunt.statistic(record) for record in records])
-    largest = 0.0
-    for first, second in _far_pairs(statistics, 6):
-        pair = [records[first], records[second]]
-        largest = max(largest, hunt.climb(pair, statistics[[first, second]], max(1, tries // 8)))
+    if not isinstance(query, RoundsQuery) or query.rounds == 1:
+        return _search(query, unit, tries, random=random)
+    guessed, *last = [
+        query.asked(query.rounds, point)
+        for point in (query.guessed_point, *(query.trial_point(random) for _ in range(_POINTS)))
+    ]
+    results = [_search(each, unit, tries, random=random) for each in (query.asked(1, ()), guessed)]
+    results += [_search(each, unit, tries // 2, random=random) for each in last]
+    declared = query.sensitivity(unit, RECORDS)  # of the last round
+    results[1:] = [replace(each, declared=declared) for each in results[1:]]
+    worst = max(results, key=lambda each: each.largest / each.declared)
+    return next((each for each in results if not each.is_safe), worst)
+
+
+def _search(query: Query, unit: Unit, tries: int, *, random: np.random.Generator) -> SearchResult:
+    hunt = _Hunt(query, unit, random)
+    largest, _ = hunt.farthest(tries)
     declared, bound = query.sensitivity(unit, RECORDS), query.bound(RECORDS)
     return SearchResult(unit, declared, largest, entry=hunt.entry, bound=bound, additive=hunt.is_additive())
+
+
+@dataclass(frozen=True)
+class _JointStatistic:
+    """The vector of several queries, each multiplied by its scale, as one statistic."""
+
+    queries: tuple[Query, ...]
+    scales: tuple[float, ...]
+
+    @property
+    def columns(self) -> Mapping[str, ColumnKind]:
+        columns: dict[str, ColumnKind] = {}
+        for query in self.queries:
+            for column, kind in query.columns.items():
+                add_column(columns, column, kind)
+        return columns
+
+    @property
+    def dimension(self) -> int:
+        return sum(query.dimension for query in self.queries)
+
+    def bound(self, records: int) -> float:
+        pairs = zip(self.queries, self.scales, strict=True)
+        return max(scale * query.bound(records) for query, scale in pairs)
+
+    def statistic(self, table: Table, records: int | None = None) -> FloatArray:
+        pairs = zip(self.queries, self.scales, strict=True)
+        return np.concatenate([scale * query.statistic(table, records) for query, scale in pairs])
+
+
+def farthest_records(
+    queries: Sequence[Query], scales: Sequence[float], unit: Unit, *, tries: int = 2000, seed: int = 0
+) -> tuple[Record, Record]:
+    """Two records that move the joint vector of the queries as far as a search found, if one replaces the other.
+
+    >>> from tpmdp.queries.count import Count
+    >>> pair = farthest_records([Count("old", "age", at_least=65.0)], [1.0], "record", tries=200)
+    >>> sorted(float(record["age"]) >= 65 for record in pair)
+    [False, True]
+    """
+    hunt = _Hunt(_JointStatistic(tuple(queries), tuple(scales)), unit, np.random.default_rng(seed))
+    _, pair = hunt.farthest(tries)
+    return pair
 
 
 def _far_pairs(statistics: FloatArray, count: int) -> list[tuple[int, int]]:
@@ -92,10 +147,24 @@ def _far_pairs(statistics: FloatArray, count: int) -> list[tuple[int, int]]:
 class _Hunt:
     """One search: a fixed table of other records, and records to put into it."""
 
-    def __init__(self, query: Query, unit: Unit, domain: Mapping[str, list[Any]], random: np.random.Generator) -> None:
-        self._query, self._unit, self._domain, self._random = query, unit, domain, random
+    def __init__(self, query: Query | _JointStatistic, unit: Unit, random: np.random.Generator) -> None:
+        self._query, self._unit, self._random = query, unit, random
+        self._domain = {column: _candidates(query, kind, random) for column, kind in query.columns.items()}
         self._others = [self.draw() for _ in range(RECORDS - 1)]
         self.entry = 0.0
+
+    def farthest(self, tries: int) -> tuple[float, tuple[Record, Record]]:
+        """The largest distance reached, and the pair of records that reached it."""
+        rooms = max(4, min(tries // 4, _ENTRIES_MAX // self._query.dimension))
+        records = [self.draw() for _ in range(rooms)]
+        statistics = np.array([self.statistic(record) for record in records])
+        largest, result = -1.0, (records[0], records[0])
+        for first, second in _far_pairs(statistics, 6):
+            pair = [records[first], records[second]]
+            distance = self.climb(pair, statistics[[first, second]], max(1, tries // 8))
+            if distance > largest:
+                largest, result = distance, (pair[0], pair[1])
+        return largest, result
 
     def draw(self) -> Record:
         return {column: self._pick(values) for column, values in self._domain.items()}
@@ -111,17 +180,28 @@ class _Hunt:
         return statistic
 
     def climb(self, pair: list[Record], statistics: FloatArray, tries: int) -> float:
-        """Change one value at a time, and keep changes that move the two further apart."""
+        """Change one record, or one column of both, and keep changes that move the two further apart."""
         best = float(np.linalg.norm(statistics[0] - statistics[1]))
         current = [statistics[0], statistics[1]]
         for _ in range(tries):
-            side = int(self._random.integers(2))
-            moved = self._moved(pair[side])
-            statistic = self.statistic(moved)
-            distance = float(np.linalg.norm(statistic - current[1 - side]))
+            moved = self._moved_pair(pair)
+            changed = [
+                current[side] if record is pair[side] else self.statistic(record) for side, record in enumerate(moved)
+            ]
+            distance = float(np.linalg.norm(changed[0] - changed[1]))
             if distance >= best:
-                best, pair[side], current[side] = distance, moved, statistic
+                best, pair[:], current = distance, moved, changed
         return best
+
+    def _moved_pair(self, pair: list[Record]) -> list[Record]:
+        if self._random.random() < _BOTH:
+            column = self._pick(list(self._domain))
+            return [{**record, column: self._pick(self._domain[column])} for record in pair]
+        side = int(self._random.integers(2))
+        moved = self._moved(pair[side])
+        while self._random.random() < _AGAIN:
+            moved = self._moved(moved)
+        return [moved, pair[1]] if side == 0 else [pair[0], moved]
 
     def _moved(self, record: Record) -> Record:
         column = self._pick(list(self._domain))
@@ -145,7 +225,7 @@ class _Hunt:
         return True
 
 
-def _table(rows: list[Record], query: Query) -> Table:
+def _table(rows: list[Record], query: Query | _JointStatistic) -> Table:
     return {
         column: Text.of([str(row[column]) for row in rows])
         if kind == "text"
@@ -154,7 +234,7 @@ def _table(rows: list[Record], query: Query) -> Table:
     }
 
 
-def _candidates(query: Query, kind: str, random: np.random.Generator) -> list[Any]:
+def _candidates(query: Query | _JointStatistic, kind: str, random: np.random.Generator) -> list[Any]:
     """Values to try: all constants of the query, their neighbours, and values far away."""
     constants = list(_constants(query))
     if kind == "text":

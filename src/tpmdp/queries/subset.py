@@ -6,7 +6,7 @@ It is private which records count. So their number is not known, and a record ma
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,12 +15,13 @@ import numpy as np
 from tpmdp._util.arrays import FloatArray
 from tpmdp.data.table import ColumnKind, Table
 from tpmdp.errors import InputError
-from tpmdp.queries.answer import Answer
+from tpmdp.queries.answer import ALL_BINS, Answer, with_bands
 from tpmdp.queries.base import Mode, Query, length
 from tpmdp.queries.categories import Categories, category_names, check_categories, kind_of, places
 from tpmdp.queries.condition import Condition, add_column
 from tpmdp.queries.guesses import TypicalData
 from tpmdp.queries.ranges import Range
+from tpmdp.queries.rounds import Point, RoundsQuery
 
 
 @dataclass(frozen=True)
@@ -35,18 +36,32 @@ class SubsetQuery(Query):
     def ranges_of(self, party: str) -> Sequence[Range]:
         return self.query.ranges_of(party)
 
+    def check_study(self, records: int, tolerate: int, weighting: str) -> None:
+        self.query.check_study(records, tolerate, weighting)
+
+    @property
+    def fine_parts(self) -> frozenset[str]:
+        return self.query.fine_parts
+
     @property
     def size(self) -> float:
         """That of the inner query: a record is in one group at most."""
         return self.query.size
 
     @property
+    def resolution(self) -> float:
+        return self.query.resolution
+
+    def resolution_of(self, part: str) -> float:
+        return self.query.resolution_of(part)
+
+    @property
     def largest(self) -> float:  # type: ignore[override]  # as the query
         return self.query.largest
 
     @property
-    def whole(self) -> bool:  # type: ignore[override]  # as the query
-        return self.query.whole
+    def step(self) -> float:  # type: ignore[override]  # as the query
+        return self.query.step
 
     @property
     def counts(self) -> bool:  # type: ignore[override]  # as the query
@@ -57,12 +72,20 @@ class SubsetQuery(Query):
         return self.query.is_linear
 
     @property
+    def curve_at(self) -> Sequence[float]:
+        return self.query.curve_at
+
+    @property
     def model(self) -> str:  # type: ignore[override]  # as the query
         return self.query.model
 
     @property
     def code(self) -> str:  # type: ignore[override]  # as the query
         return self.query.code
+
+    @property
+    def choice_digest(self) -> str:  # type: ignore[override]  # as the query
+        return self.query.choice_digest
 
 
 @dataclass(frozen=True)
@@ -82,11 +105,18 @@ class Where(SubsetQuery):
     def of(cls, query: Query, condition: Condition) -> Where:
         """The query on the records that meet the condition."""
         inner = query if isinstance(query, GroupBy) else query.partial("some")
+        if isinstance(inner, RoundsQuery) and inner.rounds > 1:
+            return RoundsWhere(query.name, inner, condition, weight=query.weight, rounds=inner.rounds)
         return cls(query.name, inner, condition, weight=query.weight)
 
     @property
     def columns(self) -> Mapping[str, ColumnKind]:
         return _merged(self.query.columns, self.condition.columns)
+
+    @property
+    def vector(self) -> Hashable:
+        inner = self.query.vector
+        return None if inner is None else (inner, str(self.condition))
 
     @property
     def dimension(self) -> int:
@@ -149,11 +179,41 @@ class GroupBy(SubsetQuery):
     def of(cls, query: Query, column: str, categories: Categories) -> GroupBy:
         """The query on each group."""
         check_categories(column, categories)
-        return cls(query.name, query.partial("groups"), column, categories=categories, weight=query.weight)
+        query.of_group(0, len(categories))  # refuses what does not fit so many groups
+        inner = query.partial("groups")
+        if isinstance(inner, RoundsQuery) and inner.rounds > 1:
+            return RoundsGroupBy(
+                query.name, inner, column, categories=categories, weight=query.weight, rounds=inner.rounds
+            )
+        return cls(query.name, inner, column, categories=categories, weight=query.weight)
+
+    def inner(self, group: int) -> Query:
+        """The query on one group: the same for all, unless it knows something of each, or rounds led it elsewhere."""
+        return self.query.of_group(group, len(self.categories))
+
+    @property
+    def inner_queries(self) -> list[Query]:
+        """The query as it is asked of each group."""
+        return [self.inner(group) for group in range(len(self.categories))]
+
+    @property
+    def fine_parts(self) -> frozenset[str]:
+        names = [f"{self.column} {name}" for name in category_names(self.categories)]
+        return frozenset(f"{name}, {part}" for name in names for part in self.query.fine_parts)
+
+    def resolution_of(self, part: str) -> float:
+        names = [f"{self.column} {name}, " for name in category_names(self.categories)]
+        inner = next((part.removeprefix(name) for name in names if part.startswith(name)), "")
+        return self.query.resolution_of(inner)
 
     @property
     def columns(self) -> Mapping[str, ColumnKind]:
         return _merged(self.query.columns, {self.column: kind_of(self.categories)})
+
+    @property
+    def vector(self) -> Hashable:
+        inner = self.query.vector
+        return None if inner is None else (inner, self.column, self.categories)
 
     @property
     def dimension(self) -> int:
@@ -167,9 +227,11 @@ class GroupBy(SubsetQuery):
         return max(self.query.spread, math.sqrt(2) * self.query.size * (1 + 2.0**-50))
 
     def features(self, table: Table) -> list[FloatArray]:
-        place, inner = places(table[self.column], self.categories), self.query.features(table)
+        place = places(table[self.column], self.categories)
         groups = range(len(self.categories))
-        return [np.where(place == group, feature, 0.0) for group in groups for feature in inner]
+        return [
+            np.where(place == group, feature, 0.0) for group in groups for feature in self.inner(group).features(table)
+        ]
 
     def statistic(self, table: Table, records: int | None = None) -> FloatArray:
         rows = length(table) if records is None else records
@@ -179,7 +241,7 @@ class GroupBy(SubsetQuery):
         parts = []
         for group in range(len(self.categories)):
             inside = order[ends[group] : ends[group + 1]]
-            parts.append(self.query.statistic(_rows(table, inside), rows))
+            parts.append(self.inner(group).statistic(_rows(table, inside), rows))
         return np.concatenate(parts)
 
     def selected(self, table: Table) -> Table:
@@ -189,31 +251,38 @@ class GroupBy(SubsetQuery):
         return bool((places(table[self.column], self.categories) < 0).all())
 
     def typical(self, records: float) -> FloatArray:
-        return np.tile(self.query.typical(records / len(self.categories)), len(self.categories))
+        return np.concatenate([query.typical(records / len(self.categories)) for query in self.inner_queries])
 
     def guess(self, records: float, scenario: TypicalData) -> FloatArray:
         groups = len(self.categories)
-        return np.tile(self.query.guess(records / groups * scenario.crowd, scenario), groups)
+        return np.concatenate(
+            [query.guess(records / groups * scenario.crowd, scenario) for query in self.inner_queries]
+        )
 
     def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
-        return self._by_group(total, lambda part: self.query.answers(part, records, standard_error))
+        answers = self._by_group(total, lambda query, part: query.answers(part, records, standard_error))
+        has_bands = self.query.is_linear and any(answer.further_interval(ALL_BINS) for answer in answers)
+        return with_bands(answers) if has_bands else answers  # others know how many groups there are
 
     def estimates(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
-        return self._by_group(total, lambda part: self.query.estimates(part, records, standard_error))
+        return self._by_group(total, lambda query, part: query.estimates(part, records, standard_error))
 
-    def _by_group(self, total: FloatArray, answer_group: Callable[[FloatArray], list[Answer]]) -> list[Answer]:
-        answers = []
-        size = self.query.dimension
-        for group, name in enumerate(category_names(self.categories)):
-            for answer in answer_group(total[group * size : (group + 1) * size]):
+    def _by_group(self, total: FloatArray, answer_group: Callable[[Query, FloatArray], list[Answer]]) -> list[Answer]:
+        parts = np.split(total, len(self.categories))
+        return self.named([answer_group(query, part) for query, part in zip(self.inner_queries, parts, strict=True)])
+
+    def named(self, answers: Sequence[Sequence[Answer]]) -> list[Answer]:
+        """The answers of all groups, with the name of the group in each."""
+        result = []
+        for name, group in zip(category_names(self.categories), answers, strict=True):
+            for answer in group:
                 text = f"{self.column} {name}"
-                answers.append(replace(answer, part=f"{text}, {answer.part}" if answer.part else text))
-        return answers
+                result.append(replace(answer, part=f"{text}, {answer.part}" if answer.part else text))
+        return result
 
     def limits(self, total: FloatArray, records: int, noise: float, bias: float) -> list[tuple[float, float]]:
-        size = self.query.dimension
-        parts = [total[start : start + size] for start in range(0, len(total), size)]
-        return [limits for part in parts for limits in self.query.limits(part, records, noise, bias)]
+        pairs = zip(self.inner_queries, np.split(total, len(self.categories)), strict=True)
+        return [limits for query, part in pairs for limits in query.limits(part, records, noise, bias)]
 
     def partial(self, mode: Mode) -> Query:
         del mode
@@ -221,6 +290,90 @@ class GroupBy(SubsetQuery):
 
     def settings(self) -> dict[str, Any]:
         return {**self.query.settings(), "by": {self.column: self.categories}}
+
+
+# Queries by rounds ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RoundsWhere(Where, RoundsQuery):
+    """A query by rounds on the records that meet a condition."""
+
+    query: RoundsQuery = field(metadata={"hidden": True})
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        return self.query.shares
+
+    @property
+    def guessed_point(self) -> Point:
+        return self.query.guessed_point
+
+    def trial_point(self, random: np.random.Generator) -> Point:
+        return self.query.trial_point(random)
+
+    def asked(self, number: int, point: Point) -> Query:
+        return Where(self.name, self.query.asked(number, point), self.condition, weight=self.weight)
+
+    def next_point(self, number: int, point: Point, *, total: FloatArray, records: int, standard_error: float) -> Point:
+        return self.query.next_point(number, point, total=total, records=records, standard_error=standard_error)
+
+    def stopped(self, number: int, point: Point) -> list[Answer]:
+        return self.query.stopped(number, point)
+
+
+@dataclass(frozen=True)
+class RoundsGroupBy(GroupBy, RoundsQuery):
+    """A query by rounds on each group; its point is the points of all groups, one after the other."""
+
+    query: RoundsQuery = field(metadata={"hidden": True})
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        return self.query.shares
+
+    @property
+    def guessed_point(self) -> Point:
+        return self.query.guessed_point * len(self.categories)
+
+    def trial_point(self, random: np.random.Generator) -> Point:
+        return tuple(each for _ in self.categories for each in self.query.trial_point(random))
+
+    def points(self, point: Point) -> list[Point]:
+        """The point of each group."""
+        size = len(point) // len(self.categories)
+        return [point[group * size : (group + 1) * size] for group in range(len(self.categories))]
+
+    def asked(self, number: int, point: Point) -> Query:
+        each = tuple(self.query.asked(number, part) for part in self.points(point))
+        return GroupsAtPoints(
+            self.name, each[0], self.column, categories=self.categories, each=each, weight=self.weight
+        )
+
+    def next_point(self, number: int, point: Point, *, total: FloatArray, records: int, standard_error: float) -> Point:
+        points = self.points(point)
+        size = len(total) // len(points)
+        moved: Point = ()
+        for group, each in enumerate(points):
+            part = total[group * size : (group + 1) * size]
+            moved += self.query.next_point(number, each, total=part, records=records, standard_error=standard_error)
+        return moved
+
+    def stopped(self, number: int, point: Point) -> list[Answer]:
+        return self.named([self.query.stopped(number, part) for part in self.points(point)])
+
+
+@dataclass(frozen=True)
+class GroupsAtPoints(GroupBy):
+    """One round of a query on groups, each at its own point."""
+
+    each: tuple[Query, ...] = field(metadata={"hidden": True})
+
+    def inner(self, group: int) -> Query:
+        return self.each[group]
+
+    def settings(self) -> dict[str, Any]:
+        return {**super().settings(), "point": [query.settings()["point"] for query in self.inner_queries]}
 
 
 def _merged(first: Mapping[str, ColumnKind], second: Mapping[str, ColumnKind]) -> Mapping[str, ColumnKind]:

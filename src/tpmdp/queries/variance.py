@@ -13,7 +13,7 @@ from tpmdp.data.table import Table
 from tpmdp.queries.answer import Z_95, Answer
 from tpmdp.queries.base import Mode
 from tpmdp.queries.bounded import BoundedQuery
-from tpmdp.queries.error_bars import first_order
+from tpmdp.queries.confidence import Ball, below_parabola
 from tpmdp.queries.guesses import TypicalData
 from tpmdp.queries.ranges import Range
 
@@ -24,9 +24,6 @@ PAIR_SPREAD: Final = (1 - _LARGER_ROOT) * math.sqrt(1 + 16 * _LARGER_ROOT**2) * 
 # Where only some records count, each also adds a constant that costs nothing, to count them: 1/2 + weight^2 <= 1.286
 # for a record that vanishes, 2 (1/2 + weight^2) <= 1.286 for a record that changes its group.
 _WEIGHT: Final[dict[Mode, float]] = {"some": 0.875, "groups": 0.375}
-_POINTS: Final = 2000  # of a circle or sphere
-_COARSE: Final = 0.01  # of the range of values at the points: more than what lies between them
-_FEW: Final = 4.0  # standard errors of their number: fewer records have no variance to speak of
 
 
 @dataclass(frozen=True)
@@ -73,54 +70,39 @@ class Variance(BoundedQuery):
         sums = [records * mean / 2, records * (square - 0.5), records * _WEIGHT.get(self.mode, 0.0)]
         return np.array(sums[: self.dimension])
 
-    def _variance(self, sums: FloatArray, records: int) -> FloatArray:
-        """Mean square minus square of the mean; the sums are in the last axis."""
-        number = records if self.mode == "all" else sums[..., 2] / _WEIGHT[self.mode]
-        mean, square = sums[..., 0] / number, (sums[..., 1] / number + 0.5) / 4
-        return np.atleast_1d((square - mean * mean) * self.width**2)
-
     def limits(self, total: FloatArray, records: int, noise: float, bias: float) -> list[tuple[float, float]]:
-        """The bias exactly, the noise to first order.
-
-        The variance is linear in the sum of squares, so its extremes in a ball are on the surface.
-        """
-        scale = self.width**2
-        room = float(total[2]) - bias if self.mode != "all" else math.inf
-        if room <= _FEW * noise:
-            return [(0.0, scale / 4)]
-        moved = total + bias * _directions(self.dimension)
-        values = self._variance(moved, records)
-        error = max(
-            float(first_order(lambda sums: self._variance(sums, records), moved[place], noise)[0])
-            for place in (int(values.argmin()), int(values.argmax()))
-        )
-        reach = Z_95 * error + _COARSE * float(np.ptp(values))
-        return [(max(float(values.min()) - reach, 0.0), min(float(values.max()) + reach, scale / 4))]
+        return [self._answer(total, records, noise, bias=bias).interval]
 
     def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
-        """Mean square minus square of the mean; the error is to first order."""
-        scale = self.width**2
+        """Mean square minus square of the mean."""
+        return [self._answer(total, records, standard_error)]
 
-        def variance(sums: FloatArray) -> FloatArray:
-            return self._variance(sums, records)
+    def estimates(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
+        return [self._answer(total, records, standard_error, bars=False)]
 
-        if self.mode != "all" and float(total[2]) <= _FEW * standard_error:
-            return [Answer.drowned(self.name, "", (0.0, scale / 4), note="too few records for the noise")]
-        error = float(first_order(variance, total, standard_error)[0])
-        return [Answer(self.name, float(variance(total)[0]), error).within(0.0, scale / 4)]
+    def _answer(self, total: FloatArray, records: int, noise: float, *, bias: float = 0.0, bars: bool = True) -> Answer:
+        most = self.width**2 / 4
+        room = math.inf if self.mode == "all" else float(total[2])
+        if room <= Z_95 * noise + bias:
+            return Answer.drowned(self.name, "", (0.0, most), note="too few records for the noise")
 
+        def scaled(sums: FloatArray) -> tuple[FloatArray, FloatArray]:
+            """The variance of values scaled to [-1, 1]: mean square less square of the mean, and its gradient."""
+            number = records if self.mode == "all" else sums[..., 2] / _WEIGHT[self.mode]
+            mean, square = 2 * sums[..., 0] / number, sums[..., 1] / number + 0.5
+            slopes = np.empty(sums.shape)
+            slopes[..., 0], slopes[..., 1] = -4 * mean / number, 1 / number
+            if self.mode != "all":
+                slopes[..., 2] = (2 * mean * mean - square + 0.5) / number / _WEIGHT[self.mode]
+            return square - mean * mean, slopes
 
-def _directions(dimension: int) -> FloatArray:
-    """Points all over the unit circle or sphere.
-
-    >>> bool(np.allclose(np.linalg.norm(_directions(3), axis=1), 1))
-    True
-    """
-    steps = np.arange(_POINTS) + 0.5
-    if dimension == 2:
-        turn = 2 * math.pi * steps / _POINTS
-        return np.stack((np.cos(turn), np.sin(turn)), axis=1)
-    height = 1 - 2 * steps / _POINTS
-    angle = math.pi * (1 + math.sqrt(5)) * steps  # Fibonacci's sphere
-    width = np.sqrt(1 - height * height)
-    return np.stack((width * np.cos(angle), width * np.sin(angle), height), axis=1)
+        value = float(scaled(total)[0])
+        if not bars or not (noise or bias):
+            return Answer(self.name, min(max(value, 0.0), 1.0) * most, 0.0)
+        number = records if self.mode == "all" else float(total[2]) / _WEIGHT[self.mode]
+        mean, square = 2 * float(total[0]) / number, float(total[1]) / number + 0.5
+        outside = number * (below_parabola(mean, square, 0.25) + max(value - 1, 0.0))
+        ball = Ball(total[None], np.eye(len(total)), noise, bias=bias, outside=outside, room=room)
+        (low,), (high,) = ball.interval(scaled)
+        limits = float(low) * most, float(high) * most
+        return Answer.between(self.name, "", value * most, limits=limits, possible=(0.0, most))

@@ -112,7 +112,9 @@ class VerticalRegression(ShareQuery):
         if mine is None or not rows:
             return 0.0
         own, others = mine.count, 1 + len(self.bounds) - mine.count
-        spread = 2 * math.sqrt(others * own) if others >= own else float(others + own)
+        whole = others + own
+        square = 4 * others * own if others >= own else whole * whole - whole % 2  # of the largest distance
+        spread = math.sqrt(square)
         bits = records.bit_length()
         rounding = math.sqrt(mine.dimension) * (rows * 2.0 ** (bits - 60) + 2.0 ** (bits - 51))  # see exact_total
         return (rows * spread + rounding) * _UP

@@ -15,7 +15,7 @@ from typing import Final
 
 from tpmdp._util.arrays import FloatArray
 from tpmdp.planning.weights import Weights
-from tpmdp.queries.answer import Z_95, Answer
+from tpmdp.queries.answer import ALL_BINS, Z_95, Answer
 from tpmdp.queries.base import Query
 
 _ENDLESS: Final = (-math.inf, math.inf)
@@ -76,7 +76,11 @@ def likely_error(query: Query, noise: float, weights: Weights, share: float) -> 
 
 
 def _merged(plain: Answer, wider: Answer, always: tuple[float, float]) -> Answer:
-    """The answer with error bars that count weights; the interval that always holds is never the narrower."""
+    """The answer with error bars that count weights; the interval that always holds is never the narrower.
+
+    Further intervals are left out, as what sampling does to a weighted sum is not known, except bands: errors that
+    depend on each other leave them no more often (Sidak 1967).
+    """
     low, high = wider.interval
     return replace(
         plain,
@@ -85,4 +89,5 @@ def _merged(plain: Answer, wider: Answer, always: tuple[float, float]) -> Answer
         note=plain.note or wider.note,
         noise=plain.standard_error,
         always=(min(low, always[0]), max(high, always[1])),
+        further=tuple(each for each in wider.further if each.covers == ALL_BINS),
     )

@@ -10,6 +10,7 @@ from typing import Final
 
 from tpmdp._util.files import check_output, replacing
 from tpmdp.errors import InputError
+from tpmdp.queries.answer import further_names
 from tpmdp.report.html_report import page
 from tpmdp.study.record import SessionRecord
 
@@ -73,12 +74,16 @@ def answer_remark(record: SessionRecord) -> str:
 
 def _write_csv(record: SessionRecord, path: Path) -> None:
     answers = record.answers or ()
+    further = {name: name.replace(" ", "_") for name in further_names(answers)}
     columns = [*COLUMNS, *(_WEIGHTED if any(answer.always is not None for answer in answers) else ())]
+    columns += [f"{name}_{end}" for name in further.values() for end in ("low", "high")]
     with path.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream)
         writer.writerow(columns)
         for answer in answers:
             values = answer.plain()
+            for covers, ends in values.get("further", {}).items():
+                values |= {f"{further[covers]}_low": ends[0], f"{further[covers]}_high": ends[1]}
             writer.writerow([_cell(values.get(column)) for column in columns])
 
 

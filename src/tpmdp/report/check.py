@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Final
 
-from tpmdp.ledger import left_text, rounded_up
+from tpmdp.ledger import left_text, promise, rounded_up
+from tpmdp.ledger.spending import NONE_LEFT
 from tpmdp.report.numbers import number, plain_number, plural
+from tpmdp.report.promise import best_guess, percent_up
 from tpmdp.report.queries import expected_json, expected_table, no_noise_text
 from tpmdp.report.tables import add_numbers, keep_numbers, new_table
 
@@ -13,10 +16,14 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from tpmdp.ledger import Spent
     from tpmdp.study.model import Study
     from tpmdp.study.party_check import Coalition, PartyCheck
 
 _NAMES_SHOWN: Final = 4
+_EARLIER_SHOWN: Final = 3
+_DIGITS: Final = 3
+NOT_ADDED: Final = "Epsilons of several sessions are not simply added: the noise of all counts."
 EYES_ONLY: Final = "For your eyes only: do not pass it on, it is not protected."
 NOBODY: Final = "nobody can. You are the only receiver."
 _WIDE: Final = 80  # columns from which more is shown
@@ -136,10 +143,37 @@ def cost_texts(check: PartyCheck) -> list[str]:
         text = f"Cost: nothing new. This session was charged before (epsilon {rounded_up(check.cost)})."
     if check.after is None:
         return [text]
-    after = check.after
-    limit = f"{after.limit_epsilon:.12g} at delta {number(after.limit_delta)}"
-    left = left_text(after.left, epsilon)
-    return [text, f"Ledger: {rounded_up(after.epsilon)} spent afterwards, limit {limit}; left: {left}."]
+    return [text, ledger_text(check.after, check.counted, epsilon), *earlier_texts(check)]
+
+
+def ledger_text(after: Spent, counted: float | None, budget: float) -> str:
+    """What the ledger says after a session, at its own delta, where the session's epsilon is `counted`."""
+    here = "" if counted is None else f", where this session is {rounded_up(counted, _DIGITS)}"
+    left = left_text(after.left, budget, _DIGITS)
+    room = "no room for one more" if left == NONE_LEFT else f"room for one more of {left}"
+    limit = f"{after.limit_epsilon:.12g}"
+    return (
+        f"Your ledger counts at delta {number(after.limit_delta)}{here}: {rounded_up(after.epsilon, _DIGITS)} of your "
+        f"limit of {limit} is spent afterwards, with {room}. {NOT_ADDED}"
+    )
+
+
+def earlier_texts(check: PartyCheck) -> list[str]:
+    """That the party has answered this study before, and what all its sessions show together; or nothing."""
+    earlier = check.earlier
+    if earlier is None:
+        return []
+    listed = [f"{label.rpartition(' / ')[2]} on {time[:10]}" for label, time in earlier.sessions[-_EARLIER_SHOWN:]]
+    more = len(earlier.sessions) - len(listed)
+    which = f"{', '.join(listed)}{f' and {more} before' if more else ''}"
+    whose = "one record" if check.unit == "record" else "all your records"
+    guess = percent_up(best_guess(math.sqrt(earlier.mu_squared), earlier.closeness))
+    epsilon = rounded_up(promise(earlier.mu_squared, earlier.closeness, check.offered[1]), _DIGITS)
+    return [
+        f"You answered this study before: {which}. If it was about the same records, all of it together is epsilon "
+        f"{epsilon} at delta {number(check.offered[1])} about {whose}: the best guess is right at most {guess} of the "
+        "time."
+    ]
 
 
 def coalitions_text(study: Study, check: PartyCheck) -> str:
@@ -260,6 +294,8 @@ def check_json(check: PartyCheck) -> dict[str, Any]:
             "spent_after": None if after is None else plain_number(after.epsilon),
             "limit_epsilon": None if after is None else plain_number(after.limit_epsilon),
             "limit_delta": None if after is None else after.limit_delta,
+            "counted": None if check.counted is None else plain_number(check.counted),
+            "earlier_sessions": [] if check.earlier is None else [label for label, _ in check.earlier.sessions],
             "left_after": None if after is None else plain_number(after.left),
         },
         "coalitions": [

@@ -18,19 +18,22 @@ from tpmdp.report.promise import PartyPromise, pair_promises, percent_up, person
 from tpmdp.study.record import SessionRecord
 
 ROWS_MAX: Final = 60  # longer tables show the first ones
+KEEP_IT: Final = "The answer must stay with its receivers. To publish it, all parties must be receivers."
 _SEVERAL: Final = (
     "A person with several records at one party has less, too: with two records at most twice the epsilon, at "
-    '1 + e^epsilon times the delta. With unit = "party" a study protects all records of a party together.'
+    "1 + e^epsilon times the delta. A study can also protect all records of a party together."
 )
 
 
 def learns_section(record: SessionRecord) -> Html:
     """Who learns what: as in the threat model, for this study."""
-    study, terms = record.study, record.terms
+    study, terms = record.study, record.joint_terms
     others = [party.name for party in study.parties if party.name not in study.receivers]
     most = plural(terms.colluders, "party", "parties")
     noise = "no noise" if lacks_noise(terms) else "the noise of all parties"
     rows: list[list[object]] = [[names(study.receivers), f"the answer with {noise} in it"]]
+    if study.rounds > 1:
+        rows.append(["all parties", f"the result of each of the {study.rounds} rounds, with {noise} in it"])
     if others:
         rows.append([names(others), "that the session is complete, and nothing of the answer"])
     if not lacks_noise(terms):
@@ -42,8 +45,8 @@ def learns_section(record: SessionRecord) -> Html:
         [
             "all parties",
             "the study: names, keys, budgets, numbers of records, queries with their bounds, and the noise plan; who "
-            "took part, and when. Each keeps a sealed note of the head of every other party's ledger, which only that "
-            "party can open",
+            "took part, and when. Each keeps a sealed proof of the state of every other party's ledger, which only "
+            "that party can read",
         ]
     )
     metadata = "who sends how much to whom, and when; nothing about data"
@@ -54,9 +57,9 @@ def learns_section(record: SessionRecord) -> Html:
     return tag("section", tag("h2", "Who learns what"), table(["who", "learns"], rows))
 
 
-def promise_section(record: SessionRecord, promised: Sequence[PartyPromise]) -> Html:
-    """The promise in plain words, and what it leaves out."""
-    study, terms = record.study, record.terms
+def promise_section(record: SessionRecord, promised: Sequence[PartyPromise], party: str = "") -> Html:
+    """The promise in plain words, and what it leaves out; in numbers for `party`, if one reads it."""
+    study, terms = record.study, record.joint_terms
     if lacks_noise(terms):
         text = "Nothing is promised: no noise is added, so a receiver may learn about a single record from the answer."
         return tag("section", tag("h2", "The promise in plain words"), tag("p", text))
@@ -70,7 +73,7 @@ def promise_section(record: SessionRecord, promised: Sequence[PartyPromise]) -> 
             f"{'that record' if study.unit == 'record' else 'those records'}, because the answer would have looked "
             "almost the same if it had said something else.",
         ),
-        *_in_numbers(record, promised),
+        *_in_numbers(record, promised, party),
         tag(
             "p",
             f"epsilon: {unit} changes the probability of anything that they could see by a factor of at most e^epsilon "
@@ -83,30 +86,38 @@ def promise_section(record: SessionRecord, promised: Sequence[PartyPromise]) -> 
     return tag("section", tag("h2", "The promise in plain words"), *words, heading, items)
 
 
-def _in_numbers(record: SessionRecord, promised: Sequence[PartyPromise]) -> Iterator[Html]:
-    """The best guess about the party that is protected least; of those whose ledgers were given, if any."""
-    mine = {each.party for each in record.parties}
+def _in_numbers(record: SessionRecord, promised: Sequence[PartyPromise], party: str) -> Iterator[Html]:
+    """The best guess about the reader's records; without one, about the party that is protected least.
+
+    That is one of those whose ledgers were given, if any.
+    """
+    mine = {party} if party else {each.party for each in record.parties}
     limited = [each for each in promised if math.isfinite(each.offered) and (not mine or each.party in mine)]
     weakest = max(limited, key=lambda each: each.guess, default=None)
-    if weakest is not None:
-        yield tag(
-            "p",
-            "In numbers: suppose two values are as likely as each other. A blind guess between them is right 50 % of "
-            f"the time. With the answer, the best guess is right at most {percent_up(weakest.guess)} of the time, for ",
-            name(weakest.party),
-            "; the table below has each party.",
-        )
+    if weakest is None:
+        return
+    whom: object = "your records" if party else name(weakest.party)
+    rest = "." if party else ", the party that is protected least here" if len(limited) > 1 else ""
+    rest = rest if party else f"{rest}. The table below has each party."
+    yield tag(
+        "p",
+        "In numbers: suppose two values are as likely as each other. A blind guess between them is right 50 % of "
+        f"the time. With the answer, the best guess is right at most {percent_up(weakest.guess)} of the time, for ",
+        whom,
+        rest,
+    )
 
 
 def _not_promised(record: SessionRecord) -> list[str]:
-    study, terms = record.study, record.terms
+    study, terms = record.study, record.joint_terms
     drop = f" {study.tolerate}" if study.tolerate else ""
     texts = [
+        *([KEEP_IT] if len(study.receivers) < len(study.parties) else []),
         f"If more than {plural(terms.colluders, 'party', 'parties')} work together, the promise does not hold. The "
         "table below says what is left with one party more.",
         "The author of the study chose the parties, and could have invented some: invented parties are one person who "
-        "knows all their noise. Each party should know the others' keys: compare them by telephone (tpmdp "
-        "fingerprint), or list them in peers.toml.",
+        "knows all their noise. Each party should know the others' keys: compare the ten words by "
+        "telephone (the page and tpmdp fingerprint show them), or keep their keys in a file of your own.",
         "It counts on the other parties to add their noise, as this software does. Nobody can see whether a party did.",
         "A party can lie about its data. The answer is then wrong, and nobody can see it.",
         "What is true of many people stays visible: a study may show that a habit harms, and that says something about "
@@ -125,8 +136,6 @@ def _not_promised(record: SessionRecord) -> list[str]:
             "It holds against parties that pool what they see, not against some that send wrong messages: a party that "
             "lies about its data, together with a receiver, can read records of others."
         )
-    if len(study.receivers) < len(study.parties):
-        texts.append("The answer must stay with its receivers. To publish it, all parties must be receivers.")
     return texts
 
 
@@ -134,9 +143,9 @@ def coalitions_section(record: SessionRecord, promised: Sequence[PartyPromise]) 
     """What each party offers and is promised, against whom."""
     study = record.study
     mine = {each.party for each in record.parties}
-    squares = record.terms.sigma.astype(np.float64) ** 2
+    squares = record.joint_terms.sigma.astype(np.float64) ** 2
     share = {
-        record.terms.spec.name(place): f"{100 * square / (squares.sum() or 1.0):.0f} %"
+        record.joint_terms.spec.name(place): f"{100 * square / (squares.sum() or 1.0):.0f} %"
         for place, square in enumerate(squares.tolist())
     }
     shown = list(promised[:ROWS_MAX]) + [each for each in promised[ROWS_MAX:] if each.party in mine]
@@ -185,7 +194,7 @@ def _beyond(epsilon: float | None) -> str:
 
 def person_section(record: SessionRecord) -> Iterator[Html]:
     """What a person with records at several parties is promised; nothing without noise."""
-    study, terms = record.study, record.terms
+    study, terms = record.study, record.joint_terms
     if lacks_noise(terms):
         return
     holders = np.flatnonzero(terms.spec.sensitivity).tolist()
@@ -200,6 +209,8 @@ def person_section(record: SessionRecord) -> Iterator[Html]:
             people.append(person_promise(terms, holders))
     heading = tag("h2", "A person with records at several parties")
     several = Html(f"{tag('code', 'tpmdp plan study.toml --person a,b,c')} computes it for any parties.")
+    if record.study.rounds > 1:
+        several = Html("It is for all rounds together.")
     if not people:
         yield tag("section", heading, tag("p", "Such a person has less protection. ", several))
         return

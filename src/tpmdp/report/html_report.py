@@ -8,7 +8,7 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -18,8 +18,9 @@ from tpmdp._version import __version__
 from tpmdp.engines.contract import lacks_noise
 from tpmdp.errors import FileError
 from tpmdp.ledger import rounded_up
-from tpmdp.queries.answer import Answer
+from tpmdp.queries.answer import Answer, further_names
 from tpmdp.queries.catalogue import KINDS, Kinds
+from tpmdp.report.html_asked import deadline_words, leaving_list, stated_rows
 from tpmdp.report.html_promise import ROWS_MAX, coalitions_section, learns_section, person_section, promise_section
 from tpmdp.report.html_sections import charges_section, show_time, sweep_section, verify_section
 from tpmdp.report.html_style import STYLE
@@ -27,10 +28,10 @@ from tpmdp.report.markup import Html, joined, name, names, table, tag
 from tpmdp.report.numbers import interval, plural
 from tpmdp.report.panels import interval_text, panels
 from tpmdp.report.promise import promises_of
-from tpmdp.report.queries import assumed_text, error_text, leaves_text
+from tpmdp.report.queries import assumed_text, error_text, rounds_text
 from tpmdp.report.questions import question_text
-from tpmdp.report.release import count_queries
-from tpmdp.report.svg import bars, intervals
+from tpmdp.report.release import count_queries, covered_text, in_tables
+from tpmdp.report.svg import bars, curves, intervals
 from tpmdp.study.expectation import ExpectedQuery, expect
 from tpmdp.study.record import SessionRecord
 
@@ -102,7 +103,7 @@ def read_text(path: Path) -> str:
 
 
 def _sections(record: SessionRecord) -> Iterator[Html]:
-    promised = promises_of(record.terms, not record.study.computation.uses_relay)
+    promised = promises_of(record.joint_terms, not record.study.computation.uses_relay)
     yield _header(record)
     yield _glance(record)
     yield _asked(record)
@@ -139,7 +140,7 @@ def _status(record: SessionRecord) -> str:
     if record.is_draft:
         return "Draft: not all parties have keys yet. Nothing was signed, run or charged."
     if record.status == "planned":
-        return "Before the session: a plan. No ledger was given, so this report says nothing about charges."
+        return "A plan: no ledger was given, so this report shows no session and no charge, and what it would cost."
     if record.status == "settled":
         ended = max(each.entries[-1].time for each in record.parties if each.status == "settled")
         return f"The session ended on {show_time(ended)}."
@@ -154,7 +155,8 @@ def who_may_see(record: SessionRecord) -> Html:
     if len(study.receivers) == len(study.parties):
         return Html("All parties receive it, and the promises below hold if it is published.")
     only = joined(["Only ", names(study.receivers), " may see it: "])
-    return joined([only, "the promises and charges below assume that nobody else does."])
+    rest = "the promises below assume that nobody else does. To publish it breaks the promise to "
+    return joined([only, rest, names([party.name for party in study.parties if party.records]), "."])
 
 
 def _glance(record: SessionRecord) -> Html:
@@ -163,11 +165,13 @@ def _glance(record: SessionRecord) -> Html:
     many = plural(study.threshold, "party", "parties")
     drop = f"; {plural(study.tolerate, 'party', 'parties')} may drop out" if study.tolerate else ""
     rows: list[tuple[str, object]] = [
+        *stated_rows(study),
         ("Parties", f"{len(study.parties)}, with {study.records:,} records"),
         ("Protected", protects),
         ("May work together", f"up to {many}{drop}"),
         ("Receive the answer", names(study.receivers)),
         ("Kind of guarantee", record.guarantee),
+        ("Deadline", deadline_words(study)),
     ]
     charged = [each for each in record.parties if each.charge is not None][:ROWS_MAX]
     if charged:
@@ -182,24 +186,16 @@ def _glance(record: SessionRecord) -> Html:
 def _asked(record: SessionRecord) -> Html:
     queries = record.study.queries
     rows = [[name(query.name), question_text(query)] for query in queries]
-    leaves = dict.fromkeys(leaves_text(query) for query in queries)
-    asking = {text: [query.name for query in queries if leaves_text(query) == text] for text in leaves}
-    what = [tag("li", "For ", names(asking[text]), f": {text}.") for text in leaves]
-    if record.study.computation.uses_relay:
-        how = (
-            "This leaves it, with the noise in it that the plan gives the party, and masked so that only the sum over "
-            "all parties can be read:"
-        )
-    else:
-        how = "This leaves it, split into shares. All parties add noise to the result before it is opened:"
     shared = "All queries are one release: each has its share of one budget."
+    by_rounds = rounds_text(record.study)
+    shared = by_rounds or shared
     return tag(
         "section",
         tag("h2", "What is asked"),
         table(["query", "question"], rows),
-        tag("p", f"Records stay with their party. {how}"),
-        tag("ul", *what),
-        *([tag("p", shared, class_="note")] if len(queries) > 1 else []),
+        *([tag("p", shared, class_="note")] if len(queries) > 1 or by_rounds else []),
+        tag("h3", "What leaves a party"),
+        leaving_list(record.study),
     )
 
 
@@ -207,12 +203,13 @@ def answer_section(record: SessionRecord, *, has_cards: bool = False) -> Html:
     """The answers with their intervals, as a table and as pictures."""
     answers = record.answers or ()
     weighted = any(answer.always is not None for answer in answers)
-    headings = ["query", "answer", "95 % interval", *(["whatever the data"] if weighted else []), ""]
-    whole = count_queries(record.study)
-    rows = [_answer_row(answer, weighted, answer.query in whole) for answer in answers[:_ANSWERS_MAX]]
+    further = further_names(answers)
+    headings = ["query", "answer", "95 % interval", *(["whatever the data"] if weighted else []), *further]
+    whole, shown = count_queries(record.study), in_tables(record.study, answers)
+    rows = [_answer_row(answer, weighted, further, whole=answer.query in whole) for answer in shown[:_ANSWERS_MAX]]
     pictures = []
     for panel in panels(record.study, answers):
-        drawn = bars(panel) if panel.upright else intervals(panel)
+        drawn = (curves if panel.curves else bars if panel.upright else intervals)(panel)
         notes = [tag("p", note, class_="note") for note in panel.notes]
         pictures.append(tag("figure", tag("figcaption", name(panel.title)), drawn, *notes))
     covered = "the effect of weights, and the noise" if weighted else "the noise"
@@ -223,29 +220,31 @@ def answer_section(record: SessionRecord, *, has_cards: bool = False) -> Html:
         "section",
         tag("h2", "The answer"),
         tag("p", who_may_see(record)),
-        table(headings, rows, numbers={1, 2, *([3] if weighted else [])}, has_cards=has_cards),
+        table([*headings, ""], rows, numbers=set(range(1, len(headings))), has_cards=has_cards),
         *cut,
-        tag("p", f"Intervals cover {covered} and rounding added for privacy, not sampling.", class_="note"),
+        tag("p", covered_text(covered, further).replace("Error bars", "Intervals"), class_="note"),
         *([tag("p", f"Assumed: {assumed}.", class_="note")] if assumed else []),
         tag("div", *pictures, class_="pictures"),
     )
 
 
-def _answer_row(answer: Answer, weighted: bool, whole: bool) -> list[object]:
+def _answer_row(answer: Answer, weighted: bool, further: Sequence[str], *, whole: bool) -> list[object]:
     text = interval_text(answer, whole)
     value, _, rest = text.partition(" (")
     cells: list[object] = [name(answer.label), value, rest.rstrip(")")]
     if weighted:
         always = interval(*(answer.always or answer.interval), answer.standard_error, whole=whole)
         cells.append("no interval" if always == "none" else always)
+    others = map(answer.further_interval, further)
+    cells += ["" if each is None else interval(*each, answer.standard_error, whole=whole) for each in others]
     return [*cells, answer.note]
 
 
 def _expected(record: SessionRecord) -> Html:
     expected = expect(record.study).queries
-    rows = [row for each in expected for row in expected_rows(each)]
+    rows = [[label, str(text).replace("+-", "±")] for each in expected for label, text in expected_rows(each)]
     assumed = assumed_text(record.study, expected)
-    hint = "The answer is not in this file. A receiver can make a report that has it: tpmdp report --with-answer."
+    hint = "The answer is not in this file. A receiver can make a report that has it, on the page or with tpmdp report."
     return tag(
         "section",
         tag("h2", "How exact the answer is"),

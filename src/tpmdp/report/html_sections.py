@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
+from typing import Final
 
 from tpmdp.ledger import Entry, left_text, promise, rounded_up, square_up
 from tpmdp.report.html_promise import ROWS_MAX
@@ -16,22 +18,26 @@ from tpmdp.study.fingerprint import phrase_of
 from tpmdp.study.identity import public_key_text
 from tpmdp.study.record import SessionRecord
 
+_ROUND: Final = re.compile(r" / session \d+, (round \d+)$")
+
 
 def charges_section(record: SessionRecord) -> Html:
     """What the session cost, by the ledgers, or would cost."""
-    heading = tag("h2", "Charges")
     if not record.parties:
+        heading = tag("h2", "What it would cost")
         rows = [
             [name(party.name), number(party.epsilon), rounded_up(record.charge_of(party.name)), number(party.delta)]
             for party in record.study.parties[:ROWS_MAX]
         ]
-        text = tag("p", "What the session would cost. Nothing in this report was charged.")
+        charged = "Nothing was charged yet." if record.is_draft else "This report shows no charge."
+        text = tag("p", f"Each party, if the session is held. {charged}")
         return tag(
             "section",
             heading,
             text,
             table(["party", "offered epsilon", "would be charged", "at delta"], rows, numbers={1, 2, 3}),
         )
+    heading = tag("h2", "Charges")
     cells = [[name(each.party), *_entry_row(entry)] for each in record.parties[:ROWS_MAX] for entry in each.entries]
     headings = ["ledger of", "entry", "what", "time (UTC)", "epsilon", "in all", "limit", "hash begins"]
     note = "epsilon: of this session alone. in all: of every session in this ledger until then. At the limit's delta."
@@ -75,9 +81,10 @@ def _entry_row(entry: Entry) -> list[object]:
     total = rounded_up(promise(entry.mu_squared_total, entry.closeness_total, delta))
     limit = _limit_text(entry.limit_epsilon, delta)
     words = {"hold": "room set aside", "settle": f"ended: {entry.outcome}"}
+    part = _ROUND.search(entry.study)
     return [
         entry.number,
-        words.get(entry.kind, "charged"),
+        f"{part[1]}: {words.get(entry.kind, 'charged')}" if part else words.get(entry.kind, "charged"),
         show_time(entry.time).removesuffix(" UTC"),
         alone,
         total,
@@ -111,7 +118,7 @@ def sweep_section(record: SessionRecord) -> Html:
             f"were larger or smaller by a factor.{weights}",
         ),
         tag("div", *_sweep_pictures(result, unit), class_="pictures"),
-        table(headings, rows, numbers=set(range(1, len(headings)))),
+        table(headings, rows, numbers=set(range(1, len(headings))), has_cards=True),
         tag(
             "p",
             f"{unit} (standard deviation). 0: no noise, and no protection from a receiver. one trusted office: if one "
@@ -160,8 +167,11 @@ def verify_section(record: SessionRecord) -> Html:
     steps = [
         joined(
             [
+                "Open Verify on the page (",
+                tag("code", "tpmdp page"),
+                ") and drop this file there; or ",
                 tag("code", "tpmdp verify report.html"),
-                ": reads the record at the end of this file, proves in exact arithmetic that the plan keeps every "
+                ". It reads the record at the end of this file, proves in exact arithmetic that the plan keeps every "
                 "budget, recomputes hashes and charges, and compares this page with the record.",
             ]
         )
@@ -182,8 +192,9 @@ def verify_section(record: SessionRecord) -> Html:
         steps.append(
             joined(
                 [
+                    "Compare it with your ledger, on the page or with ",
                     tag("code", "tpmdp verify report.html --ledger YOUR.ledger"),
-                    ": also compares with your ledger. Who holds the ledger and the key of a party can make another "
+                    ". Who holds the ledger and the key of a party can make another "
                     "ledger; so auditors keep its head from earlier, and compare (",
                     tag("code", "tpmdp ledger verify YOUR.ledger --head HEAD"),
                     ").",

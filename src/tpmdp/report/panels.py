@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tpmdp.queries.answer import Answer
 from tpmdp.queries.base import BaseQuery
+from tpmdp.queries.kaplan_meier import WITH_SAMPLING, risk_part, survival_part
+from tpmdp.queries.log_rank import survival_groups
 from tpmdp.report.numbers import interval, rounded
 
 if TYPE_CHECKING:
@@ -21,10 +23,12 @@ _AXES: Final[Mapping[str, str]] = {  # what is drawn, by kind of query; the name
     "mean": "mean of {column}",
     "variance": "variance of {column}, in its units squared",
     "quantiles": "{column}",
+    "distribution": "share of records",
     "covariance": "covariance",
     "correlation": "correlation coefficient",
 }
 _EFFECT: Final = "change in {target} from one end of an input's bounds to the other"
+_LOG_MEAN: Final = "change in the logarithm of the mean of {target} from one end of an input's bounds to the other"
 _LOG_ODDS: Final = "change in log-odds from one end of an input's bounds to the other"
 
 
@@ -39,6 +43,7 @@ class Row:
     high: float
     always: tuple[float, float] | None = None
     note: str = ""
+    full: tuple[float, float] | None = None  # an interval that covers more than the noise
 
     @property
     def is_drawn(self) -> bool:
@@ -47,14 +52,40 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Curve:
+    """Answers over places on the axis `across` of a panel: each holds from its place to the next."""
+
+    label: str
+    places: tuple[float, ...]
+    rows: tuple[Row, ...]
+    at_risk: tuple[tuple[float, str], ...] = ()  # numbers below the axis
+
+    def corners(self) -> list[tuple[float, Row]]:
+        """The places with their answers, each twice: where a step begins and where it ends.
+
+        >>> rows = tuple(Row("", "", value, value, value) for value in (0.25, 0.75))
+        >>> [(place, row.value) for place, row in Curve("", (1.0, 4.0), rows).corners()]
+        [(1.0, 0.25), (4.0, 0.25), (4.0, 0.75)]
+        """
+        ends = (*self.places[1:], self.places[-1])
+        pairs = [pair for pair in zip(self.places, self.rows, strict=True) for _ in range(2)]
+        shifted = [place for pair in zip(self.places, ends, strict=True) for place in pair]
+        return [(place, row) for place, (_, row) in zip(shifted, pairs, strict=True)][:-1]
+
+
+@dataclass(frozen=True)
 class Panel:
-    """The answers of one query. `upright`: a histogram, whose bars stand side by side over the axis `across`."""
+    """The answers of one query.
+
+    `upright`: a histogram, whose bars stand side by side over the axis `across`; `curves`: steps over that axis.
+    """
 
     title: str
     axis: str
     rows: tuple[Row, ...]
     upright: bool = False
     across: str = ""
+    curves: tuple[Curve, ...] = ()
     from_zero: bool = False
     notes: tuple[str, ...] = ()
 
@@ -70,10 +101,11 @@ def panels(study: Study, answers: Sequence[Answer]) -> list[Panel]:
     >>> [(panel.title, panel.axis, panel.rows[0].text) for panel in panels(study, [Answer("old", 7.2, 1.0)])]
     [('old', 'records', '7 (5 to 10)')]
     """
+    pairs = [(query, [answer for answer in answers if answer.query == query.name]) for query in study.queries]
     return [
-        _panel(query.settings(), [answer for answer in answers if answer.query == query.name], whole_numbers(query))
-        for query in study.queries
-        if any(answer.query == query.name for answer in answers)
+        _survival(query, own) or _with_curves(_panel(query.settings(), own, whole_numbers(query)), query.curve_at)
+        for query, own in pairs
+        if own
     ]
 
 
@@ -91,7 +123,7 @@ def interval_text(answer: Answer, whole: bool = False) -> str:
     (low, high), error = answer.interval, answer.standard_error
     if not math.isfinite(answer.value):
         return "-"
-    if not math.isfinite(high - low):
+    if not math.isfinite(high - low) and not math.isfinite(low):
         return f"{rounded(answer.value, error, whole)} (no interval)"
     return f"{rounded(answer.value, error, whole)} ({interval(low, high, error, whole=whole)})"
 
@@ -114,9 +146,43 @@ def _panel(settings: Mapping[str, Any], answers: Sequence[Answer], whole: bool) 
     if kind.endswith("regression"):
         return _coefficients(settings, answers, notes)
     rows = tuple(replace(_row(answer), text=interval_text(answer, whole)) for answer in answers)
-    upright = kind == "histogram" and len(rows) > 1 and "by" not in settings
+    upright = kind == "histogram" and len(rows) > 1 and "by" not in settings and "ranges" not in settings
     across = str(settings.get("column", ""))
     return Panel(name, axis_text(settings), rows, upright=upright, across=across, notes=notes)
+
+
+def _with_curves(panel: Panel, curve_at: Sequence[float]) -> Panel:
+    """The panel of a query whose answers make up curves, one for each group."""
+    places = tuple(curve_at)
+    if len(places) < 2 or len(panel.rows) % len(places):
+        return panel
+    groups = [panel.rows[start : start + len(places)] for start in range(0, len(panel.rows), len(places))]
+    names = [rows[0].label.rpartition(", ")[0] for rows in groups]
+    return replace(panel, curves=tuple(Curve(name, places, rows) for name, rows in zip(names, groups, strict=True)))
+
+
+def _survival(query: BaseQuery, answers: Sequence[Answer]) -> Panel | None:
+    """The panel of survival curves, which is wide; what else is answered is written below. None for other kinds."""
+    groups = survival_groups(query)
+    if not groups:
+        return None
+    by_part, drawn, curves = {answer.part: answer for answer in answers}, set(), []
+    for group, each in groups:
+        start, times = f"{group}, " if group else "", each.times.tolist()
+        survival = {time: start + survival_part(time) for time in times[1:]}
+        risks = {time: start + risk_part(time) for time in times}
+        drawn |= {*survival.values(), *risks.values()}
+        rows = [
+            Row("", "", 1.0, low=1.0, high=1.0, full=(1.0, 1.0)),
+            *(_row(by_part[part]) for part in survival.values()),
+        ]
+        at_risk = [(time, by_part[part].value) for time, part in risks.items() if part in by_part]
+        numbers = tuple((time, f"{max(round(value), 0):,}") for time, value in at_risk)
+        curves.append(Curve(group, tuple(times), tuple(rows), at_risk=numbers))
+    others = [answer for answer in answers if answer.part not in drawn]
+    notes = [f"{each.part}: {interval_text(each)}{f'; {each.note}' if each.note else ''}" for each in others]
+    axis, across = f"survival ({groups[0][1].event})", groups[0][1].time
+    return Panel(query.name, axis, tuple(map(_row, others)), across=across, curves=tuple(curves), notes=tuple(notes))
 
 
 def _row(answer: Answer, label: str | None = None, scale: float = 1.0) -> Row:
@@ -130,6 +196,7 @@ def _row(answer: Answer, label: str | None = None, scale: float = 1.0) -> Row:
         high=high * scale,
         always=always,
         note=answer.note,
+        full=answer.further_interval(WITH_SAMPLING),
     )
 
 
@@ -147,5 +214,6 @@ def _coefficients(settings: Mapping[str, Any], answers: Sequence[Answer], notes:
         else:
             others.append(f"{answer.part}: {interval_text(answer)}")
     target = str(settings.get("target", "the target"))
-    axis = _LOG_ODDS if settings["kind"] == "logistic_regression" else _EFFECT.format(target=target)
+    logarithms = {"logistic_regression": _LOG_ODDS, "poisson_regression": _LOG_MEAN}
+    axis = logarithms.get(str(settings["kind"]), _EFFECT).format(target=target)
     return Panel(str(settings["name"]), axis, tuple(rows), from_zero=True, notes=(*others, *notes))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,6 +27,13 @@ if TYPE_CHECKING:
 
 _EPSILON_DIGITS: Final = 4
 _SAME: Final = 1e-9  # relative
+_PLAIN_GAP: Final = 1e-3  # a smaller one would be lost in four digits of a factor
+BASELINE_WORDS: Final[Mapping[str, str]] = {
+    "TMDP": "one budget for all, the strictest",
+    "non-threshold": "against all others colluding",
+    "trusted curator": "one office that all trust",
+}
+"""Baselines for people who do not know the names in the paper."""
 ROWS_MAX: Final = 40  # longer tables show the strictest and the most liberal parties only
 _WIDE: Final = 110  # columns of a terminal from which the worst coalition fits in
 
@@ -280,6 +287,29 @@ def weights_text(certificate: Certificate) -> str:
     )
 
 
+def optimality_text(certificate: Certificate, verdict: Verdict) -> str:
+    """How the noise of a plan that holds compares with the least: optimal, or so many times the proven lower bound."""
+    needs_text = "needs" if certificate.weights is None else "needs and weights"
+    total = f"total variance {number(verdict.total_variance)}"
+    if verdict.is_optimal:
+        return f"{total}; no plan for these {needs_text} has less, up to a relative gap of {verdict.gap:.1e}"
+    return (
+        f"{total}, which is {factor_text(verdict)} {number(verdict.lower_bound)}, the lower bound that is proven for "
+        f"these {needs_text}: a plan with less noise may exist"
+    )
+
+
+def factor_text(verdict: Verdict) -> str:
+    """How many times the lower bound the total is.
+
+    >>> factor_text(Verdict(2, 19.0, 10.0, gap=0.9, need_gap=0.0, gap_max=1e-12))
+    '1.9 times'
+    >>> factor_text(Verdict(2, 1.0, 1.0, gap=2.5e-8, need_gap=0.0, gap_max=1e-12))
+    '(1 + 2.5e-08) times'
+    """
+    return f"{number(verdict.factor)} times" if verdict.gap >= _PLAIN_GAP else f"(1 + {verdict.gap:.1e}) times"
+
+
 def print_verdict(
     spec: Spec, certificate: Certificate, verdict: Verdict, names: Sequence[str], console: Console
 ) -> None:
@@ -310,11 +340,10 @@ def print_verdict(
         console.print(weights_text(certificate))
     yours = "in the table" if spec.count <= len(rows) or names else "with --party NAME"
     console.print(
-        f"[bold green]VALID[/] for {headline(spec)}; proved in exact arithmetic:\n"
+        f"[bold green]VALID[/]{'' if verdict.is_optimal else ', but not shown to be optimal,'} for {headline(spec)}; "
+        "proved in exact arithmetic:\n"
         f"  private: each budget holds against any coalition of {many}\n"
-        f"  optimal: total variance {number(verdict.total_variance)}; "
-        f"no plan for these {'needs' if certificate.weights is None else 'needs and weights'} has less, "
-        f"up to a relative gap of {verdict.gap:.1e}\n"
+        f"  {'optimal' if verdict.is_optimal else 'noise'}: {optimality_text(certificate, verdict)}\n"
         f"Look up your own budget {yours}: the proof is for the budgets it shows."
     )
 
@@ -374,4 +403,5 @@ def verdict_json(spec: Spec, certificate: Certificate, verdict: Verdict, names: 
     ]
     reason = no_noise_reason(spec, certificate.variance, certificate.need)
     count = {"receivers": spec.receiver_count, "no_noise_reason": reason}
-    return {"valid": True, **asdict(verdict), **count, "budgets": parties}
+    optimal = {"optimal": verdict.is_optimal, "factor": verdict.factor}
+    return {"valid": True, **asdict(verdict), **optimal, **count, "budgets": parties}

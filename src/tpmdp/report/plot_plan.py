@@ -10,16 +10,24 @@ import numpy as np
 from tpmdp._util.arrays import FloatArray
 from tpmdp.planning.balance import balance
 from tpmdp.planning.baselines import totals_by_threshold
+from tpmdp.planning.weights import BASELINES, Kind
 from tpmdp.report.numbers import short_name
-from tpmdp.report.plan import PlanReport
-from tpmdp.report.style import BLUE, GREEN, GREY, ORANGE, RED, literal_text, picture
+from tpmdp.report.plan import BASELINE_WORDS, PlanReport
+from tpmdp.report.style import BLUE, BROWN, GREEN, GREY, ORANGE, RED, SKY, literal_text, picture
+from tpmdp.report.weights import KIND_WORDS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _CURVE_POINTS_MAX: Final = 400
 _BARS_MAX: Final = 40
+_TITLE_PAD: Final = 58  # above a legend of four rows
 _BALANCED_WORK: Final = 1 << 22  # parties times thresholds for which weights are computed
+_WEIGHTED: Final[dict[Kind, dict[str, Any]]] = {
+    "balanced": {"color": GREEN},
+    "two levels": {"color": SKY, "linestyle": (0, (5, 1, 1, 1)), "linewidth": 1.2},
+    "one budget": {"color": BROWN, "linestyle": (0, (2, 1.5)), "linewidth": 1.2},
+}
 _LOG_FROM: Final = 30.0  # ratio of largest to smallest shown value from which an axis is logarithmic
 
 
@@ -89,22 +97,26 @@ def _draw_noise(report: PlanReport, axes: Axes) -> None:
         axes.set_xlabel("parties, strictest first")
     _scale(axes, np.concatenate((plan.variance, plan.need, honest)))
     axes.set_ylabel("variance")
-    axes.set_title("Noise per party", pad=34)
+    axes.set_title("Noise per party", pad=_TITLE_PAD)
     _legend(axes, columns=3)
 
 
-def _balanced(report: PlanReport, thresholds: list[int]) -> tuple[list[int], FloatArray]:
-    """Some of the thresholds, and the expected error with the best weights for each."""
+def _weighted(report: PlanReport, thresholds: list[int]) -> tuple[list[int], dict[Kind, FloatArray]]:
+    """Some of the thresholds, and the expected error of balanced weights and of their baselines for each."""
     plan, spec = report.plan, report.plan.spec
     most = max(_BALANCED_WORK // spec.count, 8)
     places = {0, min(1, len(thresholds) - 1), *np.linspace(0, len(thresholds) - 1, most).astype(int).tolist()}
     some = [thresholds[place] for place in sorted(places)]
     spread = plan.weights.spread
     if not spread:
-        return some, np.zeros(len(some))
-    records = plan.weights.records
-    squares = [balance(report.plain_need, t, spec.receivers, spread=spread, records=records).bound for t in some]
-    return some, np.sqrt(np.array(squares))
+        return some, {"balanced": np.zeros(len(some))}
+    known: dict[str, Any] = {"spread": spread, "records": plan.weights.records}
+    squares: dict[Kind, list[float]] = {
+        "balanced": [balance(report.plain_need, t, spec.receivers, **known).bound for t in some]
+    }
+    for kind, best in BASELINES.items():
+        squares[kind] = [best(report.plain_need, t, spec.receivers, **known).expected_square for t in some]
+    return some, {kind: np.sqrt(np.array(values)) for kind, values in squares.items()}
 
 
 def _draw_thresholds(report: PlanReport, axes: Axes) -> None:
@@ -116,16 +128,29 @@ def _draw_thresholds(report: PlanReport, axes: Axes) -> None:
     need = report.plain_need
     ours = np.sqrt(totals_by_threshold(need, thresholds, spec.receivers))
     theirs = np.sqrt(totals_by_threshold(np.full(count, need.max()), thresholds, spec.receivers))
-    some, balanced = _balanced(report, thresholds)
+    some, weighted = _weighted(report, thresholds)
     axes.plot(
-        thresholds, theirs, color=ORANGE, marker=marker, markersize=6, linewidth=2.5, linestyle="--", label="TMDP"
+        thresholds,
+        theirs,
+        color=ORANGE,
+        marker=marker,
+        markersize=6,
+        linewidth=2.5,
+        linestyle="--",
+        label=BASELINE_WORDS["TMDP"],
     )
-    axes.plot(thresholds, ours, color=BLUE, marker=marker, markersize=4, label="optimal plan")
-    axes.plot(some, balanced, color=GREEN, marker=marker, markersize=4, label="balanced weights")
+    axes.plot(thresholds, ours, color=BLUE, marker=marker, markersize=4, label="least noise")
+    for kind, errors in reversed(weighted.items()):
+        axes.plot(some, errors, marker=marker, markersize=4, label=KIND_WORDS[kind], **_WEIGHTED[kind])
     for baseline, colour, line in zip(report.baselines[1:], (RED, GREY), ("-.", ":"), strict=True):
-        axes.axhline(baseline.standard_deviation, color=colour, linestyle=line, label=baseline.name)
+        axes.axhline(
+            baseline.standard_deviation,
+            color=colour,
+            linestyle=line,
+            label=BASELINE_WORDS.get(baseline.name, baseline.name),
+        )
     levels = np.array([baseline.standard_deviation for baseline in report.baselines])
-    _scale(axes, np.concatenate((ours, theirs, levels, balanced)))
+    _scale(axes, np.concatenate((ours, theirs, levels, *weighted.values())))
     if isinstance(spec.threshold, int):
         colour = BLUE if plan.weights.are_equal else GREEN
         here: Any = {"marker": "s", "color": colour, "markersize": 9, "linestyle": "none", "clip_on": False}
@@ -135,7 +160,7 @@ def _draw_thresholds(report: PlanReport, axes: Axes) -> None:
         axes.axhline(plan.expected_error, color=GREY, linewidth=1, label="this plan")
     axes.set_xlabel("threshold: how many may collude")
     axes.set_ylabel("expected error of the answer (RMSE)")
-    axes.set_title("Error against threshold", pad=34)
-    _legend(axes, columns=3)
+    axes.set_title("Error against threshold", pad=_TITLE_PAD)
+    _legend(axes, columns=2)
     if count <= 12:
         axes.set_xticks(thresholds)

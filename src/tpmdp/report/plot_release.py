@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from tpmdp.queries.answer import Answer
+from tpmdp.queries.answer import Answer, further_names
+from tpmdp.queries.kaplan_meier import WITH_SAMPLING
 from tpmdp.report.panels import Panel, Row, panels
-from tpmdp.report.style import BLUE, GREY, LIGHT_GREY, RED, literal_text, picture
+from tpmdp.report.plot_survival import draw_at_risk, inches_at_risk
+from tpmdp.report.style import BLUE, CURVES, GREY, LIGHT_GREY, RED, literal_text, picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,6 +28,7 @@ _TITLE_SHOWN: Final = 70
 _LABELS_MAX: Final = 10  # under bars
 _ROW_INCH: Final = 0.26
 _DENSE_INCH: Final = 0.2
+_SURVIVAL_INCH: Final = 3.2
 _UPRIGHT_INCH: Final = 2.5
 _WIDE_ROWS: Final = 12  # a panel with more rows takes the whole width
 _WIDTH: Final = 7.5
@@ -35,6 +39,7 @@ def draw_answers(study: Study, answers: Sequence[Answer], path: Path) -> None:
     """Draw the answers into a .svg, .pdf or .png file; unless all parties receive them, only its owner can read it."""
     private = len(study.receivers) < len(study.parties)
     lines = _lines(panels(study, answers))
+    has_curves = any(panel.curves for line in lines for panel in line)
     heights = [max(_height(panel) for panel in line) for line in lines]
     with picture(path, _WIDTH, sum(heights) + 0.6, private=private) as figure:
         figure.suptitle(_text(study.label, _TITLE_SHOWN), x=0.01, ha="left", fontsize=10)
@@ -42,7 +47,7 @@ def draw_answers(study: Study, answers: Sequence[Answer], path: Path) -> None:
         for part, line in zip(parts[:, 0], lines, strict=True):
             for axes, panel in zip(part.subplots(1, len(line), squeeze=False)[0], line, strict=True):
                 _draw(axes, panel, len(line))
-        figure.supxlabel(_bars_text(answers), fontsize=7)
+        figure.supxlabel(_bars_text(answers, has_curves), fontsize=7)
 
 
 def _lines(drawn: Sequence[Panel]) -> list[list[Panel]]:
@@ -50,7 +55,7 @@ def _lines(drawn: Sequence[Panel]) -> list[list[Panel]]:
     lines: list[list[Panel]] = []
     waiting: list[Panel] = []
     for panel in drawn:
-        if len(panel.rows) > _WIDE_ROWS or panel.from_zero:
+        if (len(panel.rows) > _WIDE_ROWS and not panel.curves) or panel.from_zero or _is_survival(panel):
             lines.append([panel])
             continue
         waiting.append(panel)
@@ -62,10 +67,17 @@ def _lines(drawn: Sequence[Panel]) -> list[list[Panel]]:
 
 def _height(panel: Panel) -> float:
     notes = 0.16 * len(panel.notes)
-    if panel.upright:
+    if _is_survival(panel):
+        return _SURVIVAL_INCH + inches_at_risk(panel.curves) + notes
+    if panel.upright or panel.curves:
         return _UPRIGHT_INCH + notes
     rows = min(max(len(panel.rows), 2), _NAMES_MAX)
     return 0.95 + (_ROW_INCH if rows <= _WIDE_ROWS else _DENSE_INCH) * rows + notes
+
+
+def _is_survival(panel: Panel) -> bool:
+    """Whether it has numbers at risk below its curves."""
+    return any(curve.at_risk for curve in panel.curves)
 
 
 def _text(name: str, most: int = _NAME_SHOWN) -> str:
@@ -73,11 +85,15 @@ def _text(name: str, most: int = _NAME_SHOWN) -> str:
     return literal_text(name if len(name) <= most else name[: most - 3] + "...")
 
 
-def _bars_text(answers: Sequence[Answer]) -> str:
+def _bars_text(answers: Sequence[Answer], has_curves: bool) -> str:
     if any(answer.always is not None for answer in answers):
         black = "95 % intervals if weights have nothing to do with the data (black)"
         return f"Error bars: {black}, and whatever the data (grey; not drawn where there is none)."
-    return "Error bars are 95 % intervals of the noise added for privacy, not of sampling."
+    if WITH_SAMPLING in further_names(answers):
+        darker = "Error bars and darker bands are 95 % intervals, point by point, of the noise added for privacy"
+        return f"{darker}; lighter bands are of {WITH_SAMPLING}."
+    bars = "Error bars and bands are 95 % intervals, point by point," if has_curves else "Error bars are 95 % intervals"
+    return f"{bars} of the noise added for privacy, not of sampling."
 
 
 def _bars(rows: Sequence[Row], always: bool = False) -> Any:
@@ -90,7 +106,9 @@ def _bars(rows: Sequence[Row], always: bool = False) -> Any:
 
 def _draw(axes: Axes, panel: Panel, columns: int) -> None:
     axes.set_title(_text(panel.title, _TITLE_SHOWN // columns))
-    if panel.upright:
+    if panel.curves:
+        _draw_curves(axes, panel)
+    elif panel.upright:
         _draw_bars(axes, panel, columns)
     else:
         _draw_dots(axes, panel, columns)
@@ -129,6 +147,28 @@ def _draw_bars(axes: Axes, panel: Panel, columns: int) -> None:
     names = [_text(row.label) for row in rows[::step]]
     long = sum(map(len, names)) > 80 // columns
     axes.set_xticks(places[::step], names, rotation=30 if long else 0, ha="right" if long else "center", fontsize=8)
+
+
+def _draw_curves(axes: Axes, panel: Panel) -> None:
+    """Steps with their bands; whatever the data, a paler band around them."""
+    for curve, colour in zip(panel.curves, cycle(CURVES), strict=False):
+        corners = curve.corners()
+        places, rows = [place for place, _ in corners], [row for _, row in corners]
+        if any(row.always or row.full for row in rows):
+            wide = [row.always or row.full or (row.low, row.high) for row in rows]
+            ends = np.array(wide)
+            axes.fill_between(places, ends[:, 0], ends[:, 1], color=colour, alpha=0.12, linewidth=0)
+        lows, highs = [row.low for row in rows], [row.high for row in rows]
+        axes.fill_between(places, lows, highs, color=colour, alpha=0.25, linewidth=0)
+        axes.plot(places, [row.value for row in rows], color=colour, linewidth=1.3, label=_text(curve.label))
+    if len(panel.curves) > 1:
+        axes.legend(fontsize=7.5)
+    if _is_survival(panel):
+        draw_at_risk(axes, panel.curves)
+    axes.set_ylabel(_text(panel.axis))
+    axes.set_xlabel(_text(panel.across))
+    axes.xaxis.set_major_formatter("{x:,.10g}")
+    axes.margins(x=0.02)
 
 
 def _draw_dots(axes: Axes, panel: Panel, columns: int) -> None:

@@ -46,6 +46,7 @@ class RunProgress:
         self._parties = parties
         self._events: dict[str, SessionEvent] = {}
         self._deadline = 0.0
+        self._round = 1
 
     def take(self, event: SessionEvent) -> str:
         """Note an event; returns its line for a log, or nothing: a party's arrival and end are enough there."""
@@ -55,15 +56,22 @@ class RunProgress:
         self._deadline = now_s() + event.seconds_left
         self._events[event.party] = event
         left = f"{time_text(event.seconds_left)} left"
-        if event.step == "done":
-            busy = [name for name in self._parties if name not in self._events or self._events[name].step != "done"]
+        if event.is_end:
+            busy = [name for name in self._parties if name not in self._events or not self._events[name].is_end]
             rest = f"; waiting for {names_text(busy)}; {left}" if busy else ""
             return f"{event.party} is done ({len(self._parties) - len(busy)} of {len(self._parties)}){rest}"
         if not first:
-            return ""
+            return self._round_line(event, left)
         missing = [name for name in self._parties if name not in self._events]
         rest = f"waiting for {names_text(missing)}; " if missing else ""
         return f"{event.party} has joined ({len(self._events)} of {len(self._parties)}); {rest}{left}"
+
+    def _round_line(self, event: SessionEvent, left: str) -> str:
+        """A line for the first party that begins a later round."""
+        if event.round == self._round or event.step == "done":
+            return ""
+        self._round = event.round
+        return f"round {event.round} of {event.rounds}; {left}"
 
     def picture(self) -> RenderableType:
         """A table of all parties, for a terminal."""
@@ -79,7 +87,8 @@ class RunProgress:
                 table.add_row(Text(name), "starting", "", "")
                 continue
             waiting = names_text(event.waiting_for, event.waiting) if event.waiting else ""
-            table.add_row(Text(name), event.step, Text(waiting), f"{event.sent:,}" if event.sent else "")
+            number = "" if event.rounds == 1 else f"round {event.round}: "
+            table.add_row(Text(name), number + event.step, Text(waiting), f"{event.sent:,}" if event.sent else "")
         if self._events:
             left = time_text(self._deadline - now_s())
             table.caption = f"{len(self._events)} of {len(self._parties)} have joined; {left} left"

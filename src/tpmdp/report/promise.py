@@ -12,7 +12,10 @@ import numpy as np
 from tpmdp.ledger import promises, square_up
 from tpmdp.planning.coalition import worst_coalitions
 from tpmdp.protocol.terms import Terms
+from tpmdp.report.plan import epsilon_text
+from tpmdp.study.party_check import Coalition
 
+_FACTOR_MAX: Final = 20.0  # beyond, a factor says nothing
 _WORK_MAX: Final = 60**3  # pairs of a person's parties, times the number of parties: about two seconds
 
 
@@ -148,6 +151,11 @@ def best_guess(mu: float, closeness: float = 0.0) -> float:
     return min(1.0, right * (1 + 1e-12)) if mu else 0.5
 
 
+def coalition_guess(terms: Terms, party: int, coalition: Coalition) -> float:
+    """How often, at most, the best guess of these parties about a record of this one is right."""
+    return 1.0 if math.isinf(coalition.epsilon) else best_guess(*terms.charge(party, len(coalition.members)))
+
+
 def percent_up(share: float) -> str:
     """A share in percent, never shown smaller than it is.
 
@@ -155,3 +163,36 @@ def percent_up(share: float) -> str:
     ('50 %', '69.2 %', '100 %')
     """
     return f"{math.ceil(share * 1000 - 1e-9) / 10:g} %"
+
+
+def factor_text(promise: PartyPromise) -> str:
+    """What epsilon and delta mean, in numbers; empty if nothing is promised.
+
+    >>> each = PartyPromise("a", True, 1.0, 1e-6, epsilon=0.5, guess=0.6, coalition=(), beyond=None)
+    >>> factor_text(each).rpartition("odds")[2]
+    ' of 1 to 1 turn into at most 1.65 to 1.'
+    """
+    if not promise.epsilon <= _FACTOR_MAX:
+        return ""
+    epsilon, factor = epsilon_text(promise.epsilon), _factor_up(promise.epsilon)
+    return (
+        f"Its real epsilon of {epsilon} means: one record changes the probability of anything they could see by a "
+        f"factor of at most e^{epsilon} = {factor}. Its delta of {promise.delta:.3g} is a small probability by which "
+        f"that may be exceeded. So, but for rare answers, odds of 1 to 1 turn into at most {factor} to 1."
+    )
+
+
+def _factor_up(epsilon: float) -> str:
+    """e^epsilon in three digits, never smaller."""
+    value = math.exp(epsilon) * (1 + 1e-12)
+    unit = 10.0 ** (math.floor(math.log10(value)) - 2)
+    return f"{math.ceil(value / unit - 1e-9) * unit:.3g}"
+
+
+def several_text() -> str:
+    """What a person with several records has less of."""
+    return (
+        "This is about one record. A person with several records at one party has less protection: with two, at most "
+        "twice the epsilon, at 1 + e^epsilon times the delta. So has a person with records at several parties: tpmdp "
+        "plan --person computes it."
+    )

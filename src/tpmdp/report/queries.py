@@ -89,11 +89,27 @@ def print_expectation(study: Study, expected: Expectation, kind: str | None, con
     for text in dict.fromkeys(leaves_text(each.query) for each in shown):
         names = ", ".join(each.query.name for each in shown if leaves_text(each.query) == text)
         console.print(escape(f"Leaves each party for {names}, with noise: {text}."))
+    if text := rounds_text(study):
+        console.print(escape(text))
     console.print()
     console.print(expected_table(study, shown))
     if study.assumes:
         console.print(escape(f"Assumed: {study.assumes}."))
     console.print(_charges_table(study, expected))
+
+
+def rounds_text(study: Study) -> str:
+    """How a study goes on by rounds, in words; empty if it has one session only."""
+    if study.rounds == 1:
+        return ""
+    last = [query.name for query in study.queries if study.schedule.own_number(query, study.rounds) == 1]
+    by_rounds = ", ".join(query.name for query in study.queries if query.name not in last)
+    rest = f" {', '.join(last)} {'is' if len(last) == 1 else 'are'} asked in the last one." if last else ""
+    return (
+        f"{study.rounds} rounds, one after the other, each with noise of its own: {by_rounds} goes on in each from "
+        f"what the round before gave.{rest} All parties learn the result of every round, and what it costs is for all "
+        "rounds together."
+    )
 
 
 def no_noise_text(study: Study, expected: Expectation) -> str:
@@ -141,7 +157,11 @@ def expected_table(study: Study, shown: Sequence[ExpectedQuery]) -> Table:
     if weighted:
         table.add_column("whatever the data", justify="right")
     for each in shown:
-        pairs = list(zip(each.answers, each.errors, strict=True))
+        pairs = [
+            (answer, error)
+            for answer, error in zip(each.answers, each.errors, strict=True)
+            if answer.part not in each.query.fine_parts
+        ]
         for answer, error in pairs[:_ANSWERS_MAX]:
             cells = [_half(answer)] if weighted else []
             table.add_row(escape(answer.label), escape(error_text(error)), *cells)
@@ -201,6 +221,12 @@ def assumed_text(study: Study, shown: Sequence[ExpectedQuery]) -> str:
     several = any(len(each.query.ranges_of("")) > 1 for each in simulated) or len(set(ranges)) > 1
     if several and guesses.correlation is None:
         assumed.append("any two columns correlated by 0.3 (or 0, or 0.6)")
+    followed = [entry for entry in settings if "event" in entry and entry.get("time") not in guessed]
+    if followed:
+        known = {entry["event"] for entry in followed} <= guessed or guesses.share is not None
+        shares = "" if known else "half the records have an event by the end (or all, or a tenth); "
+        rate = "events come at a constant rate, and a fifth of the records drop out evenly (or all end early)"
+        assumed.append(shares + rate)
     conditions = any("where" in entry or entry["kind"] == "logistic_regression" for entry in settings)
     if conditions and guesses.share is None:
         assumed.append("half the records meet a condition (or all, or a tenth)")
@@ -220,7 +246,9 @@ def assumed_text(study: Study, shown: Sequence[ExpectedQuery]) -> str:
     if any(error.may_drown for error in errors):
         text += " May drown: more than 1 run in 40 would give no answer, or no interval."
     if any(error.may_drown or error.would_drown or error.weak >= 0.5 for error in errors):
-        text += " Against large noise: larger budgets, narrower bounds, fewer queries, or `weight` for this query."
+        is_fit = any("regression" in entry["kind"] for entry in settings)  # narrow bounds hide what it looks for
+        bounds = "" if is_fit else "narrower bounds, "
+        text += f" Against large noise: larger budgets, {bounds}fewer queries, or `weight` for this query."
     return text.strip()
 
 

@@ -2,11 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from tpmdp.queries.base import BaseQuery
+from tpmdp.queries.catalogue import KINDS
 from tpmdp.report.numbers import number
+from tpmdp.report.queries import about
+
+_KINDS: Final[Mapping[str, str]] = {
+    "count": "The number of records whose value is at least one bound and below the other, or that meet a condition.",
+    "sum": "The sum of a column. Values outside low and high count as the nearer of the two.",
+    "mean": "The mean of a column. Values outside low and high count as the nearer of the two.",
+    "variance": "The variance of a column. Values outside low and high count as the nearer of the two.",
+    "histogram": (
+        "The number of records in each bin, which begins with an edge and ends below the next; or of each category. "
+        "Values outside all of them are not counted."
+    ),
+    "quantiles": "The values below which these shares of the records lie, such as 0.5 for the median.",
+    "distribution": (
+        "The shares of the records whose value is at most each edge: edges that are listed, or equally spaced ones "
+        "from low to high."
+    ),
+    "covariance": "How every two columns vary together (covariance), within their bounds.",
+    "correlation": "How closely every two columns go together: the correlation, from -1 to 1.",
+    "linear_regression": "How the target changes with the other columns that have bounds (least squares).",
+    "kaplan_meier": (
+        "The share of records that had no event by each time, though some were not followed so long (Kaplan and Meier)."
+    ),
+    "log_rank": (
+        "Whether survival is the same in two or more groups: the log-rank test, which counts the noise as well, the "
+        "hazard ratio, and the curve of each group."
+    ),
+    "poisson_regression": (
+        "How the mean of a count changes with the other columns that have bounds (logarithm of the mean)."
+    ),
+    "logistic_regression": (
+        "How it changes with the other columns that have bounds whether the target reaches a threshold (log-odds)."
+    ),
+}
+
+
+def kind_text(kind: str) -> str:
+    """What a kind of query tells, in words for people who do not write study files; else what its class says.
+
+    >>> kind_text("sum")
+    'The sum of a column. Values outside low and high count as the nearer of the two.'
+    """
+    return _KINDS[kind] if kind in _KINDS else about(KINDS[kind]).replace("`", "")
+
+
+def noise_notes(queries: Sequence[BaseQuery]) -> list[str]:
+    """What people ask about expected errors, where it applies to these queries."""
+    settings = [query.settings() for query in queries if query.settings()["kind"] == "histogram"]
+    settings = [each for each in settings if "ranges" not in each]
+    if not any(len(each.get("edges", ())) > 2 or len(each.get("categories", ())) > 1 for each in settings):
+        return []
+    return [
+        "A record that is replaced by another may leave one bin and enter another one. So each bin of a histogram has "
+        "the square root of 2 times the noise of a count with the same share of the budget."
+    ]
 
 
 def question_text(query: BaseQuery) -> str:
@@ -33,6 +88,9 @@ def _question(settings: Mapping[str, Any]) -> str:
         ends = [f"at least {_value(settings['at_least'])}"] if "at_least" in settings else []
         ends += [f"below {_value(settings['below'])}"] if "below" in settings else []
         return f"How many records have {column} {' and '.join(ends)}"
+    if kind == "histogram" and "ranges" in settings:
+        spans = ", ".join(f"{_value(low)} to below {_value(high)}" for low, high in settings["ranges"])
+        return f"How many records have {column} in each of these ranges: {spans}"
     if kind == "histogram":
         places = f"with edges {_value(settings['edges'])}" if "edges" in settings else ""
         places = places or (f"over {_value(settings['categories'])}" if "categories" in settings else "")
@@ -41,6 +99,16 @@ def _question(settings: Mapping[str, Any]) -> str:
         return (
             f"Below which values of {column} lie these shares of records: {_value(settings['probabilities'])} {within}"
         )
+    if kind == "distribution":
+        spaced = f"{settings.get('bins', 20)} equal steps from {_value(settings.get('low', 0.0))} to "
+        places = _value(settings["edges"]) if "edges" in settings else spaced + _value(settings.get("high", 0.0))
+        return f"Which share of the records has {column} at most: {places}"
+    if "event" in settings:
+        what = "What share of records had no event by each time"
+        if kind == "log_rank":
+            what = f"Is the share of records without an event by each time the same for {settings['group']} "
+            what += _value(settings["categories"])
+        return f"{what} ({settings['event']} at {settings['time']}, {_bins_text(settings)})"
     if kind == "maximum":
         return f"The largest of the parties' answers to: {_question(settings['of'])}"
     words: dict[str, str] = {
@@ -54,6 +122,10 @@ def _question(settings: Mapping[str, Any]) -> str:
         "vertical_regression": (
             f"How does {target} change with the other columns, which other parties hold: linear regression {bounds}"
         ),
+        "poisson_regression": (
+            f"How does the mean of {target} (cut to 0 to {_value(settings.get('high', 0.0))}) change with other "
+            f"columns: Poisson regression {bounds}"
+        ),
         "logistic_regression": (
             f"How does it change with other columns whether {target} is at least "
             f"{_value(settings.get('threshold', 0.5))}: logistic regression {bounds}"
@@ -63,6 +135,12 @@ def _question(settings: Mapping[str, Any]) -> str:
         return words[kind].strip()
     rest = {key: value for key, value in settings.items() if key not in ("name", "kind", "weight", "where", "by")}
     return f"{kind.replace('_', ' ')} ({'; '.join(f'{key}: {_value(value)}' for key, value in rest.items())})"
+
+
+def _bins_text(settings: Mapping[str, Any]) -> str:
+    if "edges" in settings:
+        return f"with edges {_value(settings['edges'])}"
+    return f"in {settings.get('bins', 50)} bins from {_value(settings.get('low', 0.0))} to {_value(settings['high'])}"
 
 
 def _value(value: Any) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from tpmdp.ledger import left_text, rounded_up
+from tpmdp.queries.answer import further_names
 from tpmdp.report.numbers import interval, number, rounded
 from tpmdp.report.panels import whole_numbers
 from tpmdp.report.tables import add_numbers, new_table
@@ -35,6 +37,12 @@ def count_queries(study: Study) -> frozenset[str]:
     return frozenset(query.name for query in study.queries if whole_numbers(query))
 
 
+def in_tables(study: Study, answers: Sequence[Answer]) -> list[Answer]:
+    """The answers that tables show: not every point of a curve."""
+    fine = {query.name: query.fine_parts for query in study.queries}
+    return [answer for answer in answers if answer.part not in fine.get(answer.query, ())]
+
+
 def answer_table(
     releases: Sequence[PartyRelease], width: int = 140, counts: Collection[str] = frozenset()
 ) -> Table | None:
@@ -50,6 +58,8 @@ def answer_table(
     weighted = any(answer.always is not None for answer in receivers[0].answers or ())
     split = ["of it\nnoise", "of it\nweights"] if weighted and width >= _WIDE else []
     wider = ["95 % interval,\nwhatever the data"] if weighted else []
+    further = further_names(receivers[0].answers or ())
+    wider += [f"95 % interval,\n{name}" for name in further]
     add_numbers(table, "answer", "standard\nerror", *split, "95 % interval", *wider)
     marks: dict[str, int] = {}
     for answer in receivers[0].answers or ():
@@ -59,18 +69,28 @@ def answer_table(
         mark = "" if not answer.note else f" [{marks.setdefault(answer.note, len(marks) + 1)}]"
         shows = bars != "none" and not answer.is_drowned
         cells = ["-" if answer.is_drowned else rounded(answer.value, error, whole)]
-        cells += [rounded(error, error) if shows else ""]
+        cells += [rounded(error, error) if shows and math.isfinite(error) else ""]
         if split:
             cells += _terms(answer) if shows else ["", ""]
         always = answer.always or answer.interval
         cells += [bars, *([interval(*always, error, whole=whole)] if weighted else [])]
+        others = map(answer.further_interval, further)
+        cells += ["" if each is None else interval(*each, error, whole=whole) for each in others]
         table.add_row(escape(answer.label + mark), *cells)
     notes = [f"[{mark}] {note}" for note, mark in marks.items()]
     covered = "the effect of weights, and the noise" if weighted else "the noise"
-    table.caption = escape(
-        "\n".join([f"Error bars cover {covered} and rounding added for privacy, not sampling.", *notes])
-    )
+    table.caption = escape("\n".join([covered_text(covered, further), *notes]))
     return table
+
+
+def covered_text(covered: str, further: Sequence[str]) -> str:
+    """What error bars cover, and what further intervals do.
+
+    >>> covered_text("the noise", ["noise and sampling"])
+    'Error bars cover the noise and rounding added for privacy, not sampling; further intervals: noise and sampling.'
+    """
+    more = f"; further intervals: {', '.join(further)}" if further else ""
+    return f"Error bars cover {covered} and rounding added for privacy, not sampling{more}."
 
 
 def _terms(answer: Answer) -> list[str]:
@@ -142,9 +162,18 @@ def print_releases(study: Study, releases: Sequence[PartyRelease], console: Cons
         records = sum(study.party(name).records for name in first.missing)
         names = ", ".join(first.missing)
         console.print(escape(f"Dropped out: {names}. Their {records} records are not counted."))
-    table = answer_table(releases, console.width, count_queries(study))
+    if first.is_stopped:
+        far = f"after round {first.rounds_done} of {first.rounds}"
+        console.print(f"Stopped {far}: this is its result, without intervals. The same command goes on.")
+    answers = next((release.answers for release in releases if release.answers is not None), ())
+    shown = tuple(in_tables(study, answers))
+    receivers = [replace(release, answers=shown) for release in releases if release.answers is not None]
+    table = answer_table(receivers, console.width, count_queries(study))
     if table is not None:
         console.print(table)
+        if len(shown) < len(answers):
+            more = f"{len(answers) - len(shown)} more points of curves: in files and pictures (--out, --plot)."
+            console.print(escape(more))
         if first.assumes:
             console.print(escape(f"Assumed: {first.assumes}."))
     console.print()

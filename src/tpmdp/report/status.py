@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 STATUS_COLUMNS: Final = ("agreed", "key", "submitted", "answer")
 STATUS_NOTE: Final = (
-    "The table is what was sent so far, as the relay says, which nobody need trust. It cannot tell who waits. "
+    "The table is what was sent so far, as the relay says. It does not show whose program runs now. "
     "Asking has changed nothing."
 )
 _WIDE: Final = 60  # columns from which each kind of message has its own

@@ -18,7 +18,9 @@ FORMATS: Final = {".svg": "svg", ".pdf": "pdf", ".png": "png"}
 # Okabe and Ito's palette (distinct to colour-blind readers and in grey print), greys and a dark red.
 BLUE, ORANGE, RED, GREEN, PURPLE = "#0072B2", "#E69F00", "#D55E00", "#009E73", "#CC79A7"
 BLACK, GREY, LIGHT_GREY = "#000000", "#666666", "#BBBBBB"
-WINE: Final = "#661144"  # darker than the palette
+WINE, BROWN, VIOLET = "#661144", "#8B5A2B", "#6A3D9A"  # darker than the palette
+SKY: Final = "#56B4E9"
+CURVES: Final = (BLUE, RED, GREEN, PURPLE, ORANGE, GREY)  # of several in one picture; more begin anew
 # Without a date, files are repeatable.
 _METADATA: Final[dict[str, dict[str, Any]]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
 _STYLE: Final[dict[str, Any]] = {

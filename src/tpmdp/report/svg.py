@@ -8,20 +8,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import cycle
 from typing import Final
 
 from tpmdp.report.markup import Html, joined, tag
 from tpmdp.report.numbers import number
 from tpmdp.report.panels import Panel
-from tpmdp.report.style import BLACK, BLUE, GREY, LIGHT_GREY, RED
+from tpmdp.report.style import BLACK, BLUE, CURVES, GREY, LIGHT_GREY, RED
 
 _WIDTH: Final = 440.0
 _ROW: Final = 34.0
 _ROWS_MAX: Final = 60
-_LABEL_SHOWN: Final = 62
+_LABEL_SHOWN: Final = 56
 _GRID: Final = "#E6E6E6"
 _BARS_NAMED: Final = 9
 _CHARACTER: Final = 6.0  # width of a character, about
+_WIDE_CHARACTER: Final = 7.6  # the same on a narrow screen, where letters are larger
 Place = Callable[[float], float]
 Pair = tuple[float, float]
 
@@ -35,6 +37,7 @@ class Line:
     points: Sequence[tuple[float, float]]
     dash: str = ""
     has_dots: bool = True
+    band: Sequence[tuple[float, float]] = field(default=())  # lowest and highest y at each point
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,7 @@ def intervals(panel: Panel) -> Html:
             parts.append(_line((left, y), (right, y), colour=BLACK))
             parts += [_line((end, y - 4), (end, y + 4), colour=BLACK) for end in (left, right)]
         parts.append(_dot(across(row.value), y, RED if row.note else BLUE))
-    parts.append(_words(_short(panel.axis, 75), _WIDTH / 2, bottom + 34, anchor="middle"))
+    parts.append(_words(_short(panel.axis, 57), _WIDTH / 2, bottom + 34, anchor="middle"))
     return _svg(bottom + 42, f"{panel.title}: 95 % intervals", parts)
 
 
@@ -118,7 +121,7 @@ def bars(panel: Panel) -> Html:
             parts.append(_line((middle, up(row.low)), (middle, up(row.high)), colour=BLACK))
     parts.append(_line((left, up(0.0)), (_WIDTH - 8, up(0.0)), colour=GREY))
     parts += _bar_names([row.label for row in rows], left, width, y=bottom + 16)
-    parts.append(_words(_short(panel.across, 60), (left + _WIDTH) / 2, bottom + 36, anchor="middle"))
+    parts.append(_words(_short(panel.across, 50), (left + _WIDTH) / 2, bottom + 36, anchor="middle"))
     parts.append(_upright_words(panel.axis, 12, (top + bottom) / 2))
     return _svg(bottom + 44, f"{panel.title}: histogram with 95 % intervals", parts)
 
@@ -129,7 +132,7 @@ def lines(chart: Chart, title: str) -> Html:
     if not points:
         return Html("")
     top, bottom, left = 12.0, 200.0, 58.0
-    xs, ys = [x for x, _ in points], [y for _, y in points]
+    xs, ys = [x for x, _ in points], [y for _, y in points] + [high for line in chart.lines for _, high in line.band]
     if chart.is_log:
         across = _log_place((min(xs), max(xs)), (left + 8, _WIDTH - 14))
         up = _log_place((min(ys) / 1.15, max(ys) * 1.15), (bottom, top))
@@ -144,6 +147,11 @@ def lines(chart: Chart, title: str) -> Html:
         parts.append(_line((across(x), bottom), (across(x), bottom + 4), colour=BLACK))
         parts.append(_words(text, across(x), bottom + 16, anchor="middle"))
     for line in chart.lines:
+        around = [(x, high) for (x, _), (_, high) in zip(line.points, line.band, strict=bool(line.band))]
+        around += [(x, low) for (x, _), (low, _) in zip(line.points, line.band, strict=bool(line.band))][::-1]
+        if around:
+            outline = " ".join(f"{_c(across(x))},{_c(up(y))}" for x, y in around)
+            parts.append(tag("polygon", points=outline, fill=line.colour, fill_opacity="0.2"))
         path = " ".join(f"{_c(across(x))},{_c(up(y))}" for x, y in line.points)
         style = {"stroke_dasharray": line.dash} if line.dash else {}
         parts.append(tag("polyline", points=path, fill="none", stroke=line.colour, stroke_width="1.6", **style))
@@ -155,23 +163,44 @@ def lines(chart: Chart, title: str) -> Html:
         parts.append(tag("rect", **box, fill="none", stroke=BLACK, stroke_width="1.6"))
     parts.append(_words(chart.across, (left + _WIDTH) / 2, bottom + 34, anchor="middle"))
     parts.append(_upright_words(chart.up, 12, (top + bottom) / 2))
-    parts += _legend(chart, left + 8, bottom + 52)
-    return _svg(bottom + 60, title, parts)
+    legend, last = _legend(chart, left + 8, bottom + 52)
+    return _svg(last + 8, title, [*parts, *legend])
 
 
-def _legend(chart: Chart, x: float, y: float) -> list[Html]:
-    parts = []
-    for line in chart.lines:
-        style = {"stroke_dasharray": line.dash} if line.dash else {}
-        ends = {"x1": _c(x), "x2": _c(x + 22), "y1": _c(y - 4), "y2": _c(y - 4)}
-        parts.append(tag("line", **ends, stroke=line.colour, stroke_width="1.6", **style))
-        parts.append(_words(line.label, x + 27, y))
-        x += 40 + _CHARACTER * len(line.label)
-    if chart.mark is not None:
-        box = {"x": _c(x), "y": _c(y - 9), "width": "10", "height": "10"}
-        parts.append(tag("rect", **box, fill="none", stroke=BLACK, stroke_width="1.6"))
-        parts.append(_words(chart.mark_label, x + 15, y))
-    return parts
+def curves(panel: Panel) -> Html:
+    """Steps with their bands; an answer that the noise drowned leaves its band only."""
+    drawn = []
+    for curve, colour in zip(panel.curves, cycle(CURVES), strict=False):
+        corners = curve.corners()
+        points = [(place, row.value if row.is_drawn else row.low) for place, row in corners]
+        band = [(row.low, row.high) for _, row in corners]
+        drawn.append(Line(curve.label or "answer and 95 % interval", colour, points, has_dots=False, band=band))
+    places = panel.curves[0].places
+    ticks = [(value, _tick(value)) for value in nice_ticks(places[0], places[-1])]
+    chart = Chart(panel.across, panel.axis, drawn, ticks=ticks)
+    return lines(chart, f"{panel.title}: curve with 95 % intervals")
+
+
+def _legend(chart: Chart, left: float, y: float) -> tuple[list[Html], float]:
+    """What the lines are, in as many rows as it takes, and where the last one stands."""
+    parts: list[Html] = []
+    labels = [(line.label, line) for line in chart.lines]
+    x = left
+    for label, line in [*labels, *([(chart.mark_label, None)] if chart.mark is not None else [])]:
+        width = (27 if line is not None else 15) + _WIDE_CHARACTER * len(label)
+        if x > left and x + width > _WIDTH - 4:
+            x, y = left, y + 17
+        if line is not None:
+            style = {"stroke_dasharray": line.dash} if line.dash else {}
+            ends = {"x1": _c(x), "x2": _c(x + 22), "y1": _c(y - 4), "y2": _c(y - 4)}
+            parts.append(tag("line", **ends, stroke=line.colour, stroke_width="1.6", **style))
+            parts.append(_words(label, x + 27, y))
+        else:
+            box = {"x": _c(x), "y": _c(y - 9), "width": "10", "height": "10"}
+            parts.append(tag("rect", **box, fill="none", stroke=BLACK, stroke_width="1.6"))
+            parts.append(_words(label, x + 15, y))
+        x += width + 13
+    return parts, y
 
 
 def _lower_axis(values: Sequence[float], across: Place, *, top: float, bottom: float) -> list[Html]:
@@ -248,7 +277,7 @@ def _dot(x: float, y: float, colour: str, radius: float = 4.0) -> Html:
 
 def _words(text: str, x: float, y: float, *, anchor: str = "start", halo: bool = False) -> Html:
     if anchor == "middle":  # stay inside the picture
-        half = _CHARACTER * len(text) / 2
+        half = min(_WIDE_CHARACTER * len(text), _WIDTH) / 2
         x = min(max(x, half), max(_WIDTH - half, half))
     style = {"class_": "halo"} if halo else {}
     return tag("text", text, x=_c(x), y=_c(y), text_anchor=anchor, **style)

@@ -20,8 +20,8 @@ from tpmdp.planning.plan import no_noise_reason
 from tpmdp.planning.plan_file import read_plan
 from tpmdp.queries.catalogue import KINDS, Kinds
 from tpmdp.report.html_report import parse_record, read_page, read_text
-from tpmdp.report.numbers import number, plural
-from tpmdp.report.plan import headline
+from tpmdp.report.numbers import plural
+from tpmdp.report.plan import factor_text, headline, optimality_text
 from tpmdp.spec import Spec
 from tpmdp.study.party_record import LedgerComparison
 from tpmdp.study.record import SessionRecord
@@ -189,6 +189,7 @@ def _coalitions(spec: Spec) -> str:
 
 _BOUND: Final = "The bound on the noise holds"
 _LEAST: Final = "Optimal: no plan with less noise keeps these budgets"
+_MORE: Final = "Not shown to be optimal: the total is {} the proven lower bound"
 
 
 def _titles(spec: Spec) -> dict[str, str]:
@@ -203,7 +204,7 @@ def _titles(spec: Spec) -> dict[str, str]:
 
 
 def _plan_steps(spec: Spec, certificate: Certificate, verdict: Verdict) -> list[CheckStep]:
-    needs = "needs" if certificate.weights is None else "needs and weights"
+    noise = optimality_text(certificate, verdict)
     meanings = {
         "form": "Parties, threshold and receivers of the proof are those of the plan.",
         "need": (
@@ -215,12 +216,13 @@ def _plan_steps(spec: Spec, certificate: Certificate, verdict: Verdict) -> list[
             "budget in the table below holds."
         ),
         "bound": "A second calculation, which is in the file, shows how little noise any plan could have.",
-        "optimality": (
-            f"Total variance {number(verdict.total_variance)}; no plan for these {needs} has less, up to a relative "
-            f"gap of {verdict.gap:.1e}."
-        ),
+        "optimality": f"{noise[0].upper()}{noise[1:]}.",
     }
-    return [CheckStep("proved", title, meanings[key]) for key, title in _titles(spec).items()]
+    steps = [CheckStep("proved", title, meanings[key]) for key, title in _titles(spec).items()]
+    if not verdict.is_optimal:
+        meaning = f"{meanings['optimality']} The budgets hold. {_ASK_AGAIN}"
+        steps[-1] = CheckStep("open", _MORE.format(factor_text(verdict)), meaning)
+    return steps
 
 
 def _failed_steps(spec: Spec, error: CertificateError) -> list[CheckStep]:
@@ -247,9 +249,8 @@ def _step_of(error: CertificateError) -> str:
 # What a failure means -------------------------------------------------------------------------------------------------
 
 _BY_HAND: Final = "The file is damaged or was changed by hand. Nothing in it is proved."
-_WITNESS: Final = (
-    "The budgets hold, but the file does not prove that no plan needs less noise. Ask its author for the plan again."
-)
+_ASK_AGAIN: Final = "Ask its author for the plan again."
+_WITNESS: Final = f"The budgets hold, but the file does not prove that no plan needs less noise. {_ASK_AGAIN}"
 _MEANINGS: Final[Mapping[str, str]] = {
     "form": _BY_HAND,
     "threshold": "The proof is for another threshold than the plan claims. Nothing is proved.",
@@ -262,11 +263,18 @@ _MEANINGS: Final[Mapping[str, str]] = {
         "If the parties of this coalition pool what they see, the noise of the others is too little: they could learn "
         "more about a record than its budget allows. Do not agree to this plan."
     ),
-    "optimality": "The budgets hold, but the plan adds more noise than they need. Ask its author for the plan again.",
+    "optimality": (
+        "The budgets hold, but the plan adds more noise than its author states, or nothing shows how little would do. "
+        f"{_ASK_AGAIN}"
+    ),
     **dict.fromkeys(("weight", "marginal", "group size", "danger", "load"), _WITNESS),
     "page": (
         "Somebody changed the page after tpmdp wrote it, or changed the record inside. Believe nothing on the page; "
         "ask for the report again."
+    ),
+    "record": (
+        "Somebody changed the record after tpmdp wrote it, or the file is damaged. Believe nothing in it; ask for the "
+        "report again."
     ),
     "draft": "The file calls itself a draft and yet tells of a session. It was changed by hand.",
     "ledger": (
@@ -321,6 +329,36 @@ def ledger_steps(entries: int, has_noted: bool) -> list[CheckStep]:
     return steps
 
 
+OTHER_LEDGERS: Final = "whether the party has other ledgers: what it spends there is not counted here"
+
+
+def live_open_points(has_noted: bool, is_bound: bool) -> list[str]:
+    """What a check of a ledger on this machine cannot show, in words.
+
+    >>> len(live_open_points(has_noted=True, is_bound=True))
+    2
+    """
+    points = [
+        "whether entries after the newest one here were cut off: compare the head with one that somebody else noted"
+    ]
+    if not has_noted:
+        points.append("that the ledger was never written anew as a whole: only a hash noted earlier shows that")
+    if not is_bound:
+        points.append("whose key it belongs to: it was not used with one yet")
+    return [*points, OTHER_LEDGERS]
+
+
+def verdict_words(what: str, open_points: int) -> str:
+    """The first words of a verdict, which claim no more than was checked.
+
+    >>> verdict_words("VALID", 2), verdict_words("VALID plan", 0)
+    ('VALID as far as it can be checked here: 2 points open', 'VALID plan')
+    """
+    if not open_points:
+        return what
+    return f"{what} as far as it can be checked here: {plural(open_points, 'point')} open"
+
+
 def export_open_points(check: ExportCheck) -> list[str]:
     """What an export cannot show, in words."""
     points = [
@@ -334,7 +372,7 @@ def export_open_points(check: ExportCheck) -> list[str]:
     points.append("that the newest entries are there: the end can be cut off unseen; compare the head with the party")
     if not check.has_noted:
         points.append("that the ledger was never written anew as a whole: only a hash noted earlier shows that")
-    return points
+    return [*points, OTHER_LEDGERS]
 
 
 def balance_text(unit: str, balance: Totals | Spent) -> str:

@@ -1,4 +1,4 @@
-"""Equal and balanced weights side by side: their errors, and the parties that drive the noise."""
+"""Equal and balanced weights and their baselines: their errors, and the parties that drive the noise."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from tpmdp.planning.plan import Plan
+from tpmdp.planning.plan import Plan, needs
 from tpmdp.planning.plan import plan as make_plan
-from tpmdp.planning.weights import Weights
+from tpmdp.planning.weights import BASELINES, Kind, Weights, baseline_weights
 from tpmdp.report.numbers import number, short_name
 from tpmdp.report.tables import add_numbers, keep_numbers, new_table
 
@@ -19,13 +19,25 @@ if TYPE_CHECKING:
 DRIVERS_MAX: Final = 3
 WIDE: Final = 84  # columns of a terminal from which all fits in
 _SHARE_MIN: Final = 0.005
+KIND_WORDS: Final[dict[Kind, str]] = {
+    "equal": "equal weights",
+    "balanced": "balanced weights",
+    "own": "your own weights",
+    "two levels": "weights with two levels",
+    "one budget": "strict parties left out",
+}
+"""Weightings in pictures."""
+_BASELINE_WORDS: Final = (
+    "\nBaselines for balanced weights: with two levels, strict parties have one smaller weight in common; with one "
+    "budget, they are left out."
+)
 
 
 @dataclass(frozen=True)
 class Choice:
     """A weighting: its error if the assumption holds, in two terms, and its largest bias if not."""
 
-    kind: str
+    kind: Kind
     noise: float
     spread_error: float
     expected_error: float
@@ -35,11 +47,11 @@ class Choice:
     chosen: bool
 
     @classmethod
-    def of(cls, plan: Plan, chosen: bool) -> Choice:
-        """The weighting of a plan.
+    def of(cls, plan: Plan, chosen: bool, kind: Kind | None = None) -> Choice:
+        """The weighting of a plan; `kind` is what it is called, if that is not what the plan calls it.
 
         >>> from tpmdp.spec import Spec
-        >>> equal = make_plan(Spec(epsilon=[0.1, 1, 1], delta=1e-6, threshold=1))
+        >>> equal = make_plan(Spec(epsilon=[0.1, 0.9, 1], delta=1e-6, threshold=1))
         >>> [(party, round(share, 2)) for party, share in Choice.of(equal, True).drivers]
         [(0, 0.99), (1, 0.01)]
         """
@@ -48,33 +60,37 @@ class Choice:
         drivers = tuple((int(party), float(share[party])) for party in first if share[party] >= _SHARE_MIN)
         weights = plan.weights
         errors = (plan.standard_deviation, weights.spread_error, plan.expected_error, weights.bias_bound)
-        return cls(weights.kind, *errors, drivers=drivers, chosen=chosen)
+        return cls(kind or weights.kind, *errors, drivers=drivers, chosen=chosen)
 
 
 def choices(plan: Plan) -> list[Choice]:
-    """The plan's weighting, and equal and balanced ones if planning them is quick.
+    """The plan's weighting, and if planning them is quick, equal and balanced ones and the baselines of the latter.
 
     None if no noise is added: there is nothing to gain.
 
     >>> from tpmdp.spec import Spec
     >>> [choice.kind for choice in choices(make_plan(Spec(epsilon=[0.1, 1, 1], delta=1e-6, threshold=1)))]
-    ['equal', 'balanced']
+    ['equal', 'balanced', 'two levels', 'one budget']
     """
     spec, own = plan.spec, plan.weights
     if not plan.variance.any():
         return []
     others = ("equal", "balanced") if spec.common_threshold else ()
-    listed = []
+    known: dict[str, Any] = {"spread": own.spread or None, "records": own.records, "width": own.width or None}
+    listed: list[Choice] = []
+    simpler: list[Choice] = []
     for kind in others:
         if kind == own.kind:
             listed.append(Choice.of(plan, True))
         else:
-            other = make_plan(
-                spec, weighting=kind, spread=own.spread or None, records=own.records, width=own.width or None
-            )
+            other = make_plan(spec, weighting=kind, **known)
             if other.weights.kind == kind:
                 listed.append(Choice.of(other, False))
-    return listed if own.kind in others else [*listed, Choice.of(plan, True)]
+    if any(choice.kind == "balanced" for choice in listed):
+        need = needs(spec)
+        each = {kind: baseline_weights(spec, need, kind, **known).each for kind in BASELINES}
+        simpler = [Choice.of(make_plan(spec, weighting=each[kind], **known), False, kind) for kind in BASELINES]
+    return listed + ([] if own.kind in others else [Choice.of(plan, True)]) + simpler
 
 
 def weights_table(plan: Plan, every: list[Choice], width: int = 140) -> Table:
@@ -97,6 +113,8 @@ def weights_table(plan: Plan, every: list[Choice], width: int = 140) -> Table:
         f"off by as much as the worst-case bias. Counted on: {_records(weights)}, values in a range of "
         f"{number(weights.width)}, standard deviation of a party's average {number(weights.spread)}."
     )
+    if any(choice.kind in BASELINES for choice in every):
+        table.caption += _BASELINE_WORDS
     return keep_numbers(table)
 
 
@@ -125,7 +143,7 @@ def drivers_text(plan: Plan, choice: Choice) -> str:
     """The parties that drive the noise.
 
     >>> from tpmdp.spec import Spec
-    >>> equal = make_plan(Spec(epsilon=[0.1, 1, 1], delta=1e-6, threshold=1, names=["bank", "lab", "city"]))
+    >>> equal = make_plan(Spec(epsilon=[0.1, 0.9, 1], delta=1e-6, threshold=1, names=["bank", "lab", "city"]))
     >>> drivers_text(equal, choices(equal)[0])
     'bank 99 %, lab 1 %'
     """
@@ -154,6 +172,7 @@ def choices_json(plan: Plan, every: list[Choice]) -> dict[str, Any]:
                 "drivers": {plan.spec.name(party): share for party, share in choice.drivers},
                 "other_drivers": max(0.0, 1 - sum(share for _, share in choice.drivers)) if choice.noise else 0.0,
                 "this_plan": choice.chosen,
+                "baseline": choice.kind in BASELINES,
             }
             for choice in every
         ],

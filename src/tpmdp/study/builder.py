@@ -55,8 +55,8 @@ class StudyBuilder(Generic[StudyType]):
     >>> tpmdp.Study.new("flu").mean("days", low=30, high=0)
     Traceback (most recent call last):
         ...
-    tpmdp.errors.InputError: .mean("days"): bounds of mean of days = 30.0 to 0.0 must be a finite range: give public
-    bounds, low less than high, not too close for their size
+    tpmdp.errors.InputError: .mean("days"): bounds of mean of days = 30.0 to 0.0 must be a finite range: high must
+    be more than low
     """
 
     make: Callable[[Mapping[str, Any], Kinds], StudyType]
@@ -138,10 +138,12 @@ class StudyBuilder(Generic[StudyType]):
         *,
         edges: Numbers | None = None,
         categories: Sequence[str] | Sequence[float] | None = None,
+        ranges: Sequence[tuple[float, float]] | None = None,
         **options: Unpack[QueryOptions],
     ) -> StudyBuilder[StudyType]:
-        """How many records lie between each two edges, or belong to each category."""
-        return self.query("histogram", column=column, edges=edges, categories=categories, **options)
+        """How many records lie between each two edges, in each range between edges, or belong to each category."""
+        given = {"column": column, "edges": edges, "categories": categories, "ranges": ranges}
+        return self.query("histogram", **given, **options)
 
     def quantiles(
         self,
@@ -156,6 +158,20 @@ class StudyBuilder(Generic[StudyType]):
         """Quantiles of a column, the median by default."""
         given = {"column": column, "low": low, "high": high, "probabilities": probabilities, "bins": bins}
         return self.query("quantiles", **given, **options)
+
+    def distribution(
+        self,
+        column: str,
+        *,
+        edges: Numbers | None = None,
+        low: float | None = None,
+        high: float | None = None,
+        bins: int | None = None,
+        **options: Unpack[QueryOptions],
+    ) -> StudyBuilder[StudyType]:
+        """Which share of the records has at most each edge: edges are listed, or equally spaced from low to high."""
+        given = {"column": column, "edges": edges, "low": low, "high": high, "bins": bins}
+        return self.query("distribution", **given, **options)
 
     def covariance(self, bounds: Bounds, **options: Unpack[QueryOptions]) -> StudyBuilder[StudyType]:
         """Covariances of all columns in `bounds`, which gives low and high of each."""
@@ -172,10 +188,59 @@ class StudyBuilder(Generic[StudyType]):
         return self.query("linear_regression", target=target, bounds=bounds, **options)
 
     def logistic_regression(
-        self, target: str, *, bounds: Bounds, threshold: float | None = None, **options: Unpack[QueryOptions]
+        self,
+        target: str,
+        *,
+        bounds: Bounds,
+        threshold: float | None = None,
+        rounds: int | None = None,
+        **options: Unpack[QueryOptions],
     ) -> StudyBuilder[StudyType]:
-        """The chance that the target is at least the threshold, by the columns in `bounds`."""
-        return self.query("logistic_regression", target=target, bounds=bounds, threshold=threshold, **options)
+        """The chance that the target is at least the threshold, by the columns in `bounds`; in 4 rounds by default."""
+        given = {"target": target, "bounds": bounds, "threshold": threshold, "rounds": rounds}
+        return self.query("logistic_regression", **given, **options)
+
+    def poisson_regression(
+        self, target: str, *, bounds: Bounds, high: float, rounds: int | None = None, **options: Unpack[QueryOptions]
+    ) -> StudyBuilder[StudyType]:
+        """The mean of a target from 0 to `high`, such as a number of visits, by the columns in `bounds`."""
+        given = {"target": target, "bounds": bounds, "high": high, "rounds": rounds}
+        return self.query("poisson_regression", **given, **options)
+
+    def kaplan_meier(
+        self,
+        time: str,
+        event: str,
+        *,
+        edges: Numbers | None = None,
+        low: float | None = None,
+        high: float | None = None,
+        bins: int | None = None,
+        horizon: float | None = None,
+        sizes: Numbers | None = None,
+        **options: Unpack[QueryOptions],
+    ) -> StudyBuilder[StudyType]:
+        """The share of records without the event after each bin of time; `event` is 1 where it came, else censored."""
+        given = {"time": time, "event": event, "edges": edges, "low": low, "high": high, "bins": bins}
+        return self.query("kaplan_meier", **given, horizon=horizon, sizes=sizes, **options)
+
+    def log_rank(
+        self,
+        time: str,
+        event: str,
+        *,
+        group: str,
+        categories: Sequence[str] | Sequence[float],
+        edges: Numbers | None = None,
+        low: float | None = None,
+        high: float | None = None,
+        bins: int | None = None,
+        sizes: Numbers | None = None,
+        **options: Unpack[QueryOptions],
+    ) -> StudyBuilder[StudyType]:
+        """Whether survival is the same in the groups: the test, the hazard ratio and the curve of each group."""
+        given = {"time": time, "event": event, "group": group, "categories": categories, "edges": edges}
+        return self.query("log_rank", **given, low=low, high=high, bins=bins, sizes=sizes, **options)
 
     def maximum(self, of: Mapping[str, Any], *, name: str | None = None) -> StudyBuilder[StudyType]:
         """Which party has the largest value of a query: `of={"kind": "count", "column": "days", "at_least": 7}`."""

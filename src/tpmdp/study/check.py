@@ -24,14 +24,25 @@ from tpmdp.protocol.terms import Terms
 from tpmdp.queries.base import BaseQuery, length
 from tpmdp.queries.computation import SharedFunction
 from tpmdp.queries.ranges import numbers
-from tpmdp.study.contribution import Contribution, check_column, check_given, contribute
+from tpmdp.study.begun import begun_sessions, earlier_sessions
+from tpmdp.study.contribution import (
+    BadRecordsError,
+    Contribution,
+    RecordCountError,
+    check_column,
+    check_given,
+    contribute,
+)
+from tpmdp.study.cost import all_terms, joint_charge, joint_epsilon
 from tpmdp.study.expectation import expect, trial_terms
 from tpmdp.study.identity import MissingKeysError
 from tpmdp.study.join import addresses_of, check_in
 from tpmdp.study.model import Study
-from tpmdp.study.party_check import Clipped, Coalition, ColumnCheck, LedgerState, PartyCheck
+from tpmdp.study.party_check import Begun, Clipped, Coalition, ColumnCheck, Earlier, LedgerState, PartyCheck
 from tpmdp.study.peers import check_peers
-from tpmdp.study.session import SessionAccount, charge_of, check_holder, check_noise, check_room, key_of
+from tpmdp.study.progress import rounds_text, sessions_in, status_of
+from tpmdp.study.round_account import account_of
+from tpmdp.study.session import SessionAccount, check_holder, check_noise, check_room, key_of
 
 _SHOWN: Final = 3  # places named in a line
 T = TypeVar("T")
@@ -80,7 +91,7 @@ def check_party(
     is_lost = bool(about_ledger.met)
     account = _account(study, known, name, ledger=book, key=key, problems=about_ledger)
     session = account.session
-    if session is not None and session.has_agreed:
+    if session is not None and (session.has_agreed or (study.rounds > 1 and session.is_settled)):
         about_data.met.clear()  # the session goes on with the data it had then
     elif session is not None and contribution is not None and account.state == "settled":
         about_data.attempt(lambda: session.check_same(contribution, session.stored()))
@@ -101,15 +112,19 @@ def check_party(
         clipped=_clipped(study, name, records.good),
         counting=_counting(study, records.good),
         ledger=state,
-        cost=None if known is None else _epsilon(known, index),
+        cost=None if known is None else joint_epsilon(study, index, all_terms(study, known)),
         charged_now=account.state not in ("charged", "settled"),
         after=None if is_lost else account.after,
+        counted=None if known is None or account.after is None else _counted(study, known, index, after=account.after),
+        begun=account.begun,
+        earlier=account.earlier,
         coalitions=() if known is None else _coalitions(study, known, index),
         expected=expected,
+        about_data=tuple(about_data.met),
         problems=tuple(sorted(problems.met, key=lambda problem: isinstance(problem, MissingKeysError))),
         notes=(
             *_uncounted(study, name, contribution),
-            *_state_notes(study, state),
+            *_state_notes(study, state, account.rounds),
             *_risk_notes(study),
         ),
     )
@@ -186,8 +201,7 @@ def _survey(study: Study, name: str, data: Records | None, problems: _Problems) 
     if report:
         problems.met.append(_bad_rows_error(name, data, int(bad.sum()), count=count or 0, faults=report))
     if count is not None and count != stated:
-        rule = f"must be the number the study states ({stated}), which is public"
-        problems.met.append(InputError(f"records of {name}", count, rule, "correct the data or the study"))
+        problems.met.append(RecordCountError(name, count, stated))
     return _Records(
         table=table,
         good={column: values[~bad] for column, values in table.items()},
@@ -239,7 +253,7 @@ def _bad_rows_error(name: str, data: Records, bad: int, *, count: int, faults: t
     text = f"{where}{', '.join(first.places[:_SHOWN])}{', ...' if bad > len(first.places[:_SHOWN]) else ''}"
     remedy = "correct these records, or remove them and lower `records` in the study"
     if isinstance(data, str | os.PathLike):
-        return FileError(data, f"has bad values in {bad} of {count} records ({text})", remedy)
+        return BadRecordsError(data, bad, count, places=text, remedy=remedy)
     return InputError(f"data of {name}", f"{bad} of {count} records", f"have bad values ({text})", remedy)
 
 
@@ -295,6 +309,9 @@ class _LedgerView:
     state: LedgerState
     after: Spent | None
     session: SessionAccount | None = None
+    rounds: str = ""  # which are done
+    begun: Begun | None = None
+    earlier: Earlier | None = None
 
 
 def _account(
@@ -311,33 +328,44 @@ def _account(
     limit = (party.epsilon, party.delta)  # of a new ledger, or of a unit for which none was set
     if terms is None:
         return _LedgerView("new" if ledger is None else "unknown", None)
-    index, charge = study.index(name), charge_of(terms, study.index(name))
+    every, index = all_terms(study, terms), study.index(name)
+    charge = joint_charge(study, index, every)
     if ledger is None:
-        after = spent_after(Totals(0.0, 0.0, limit[0], limit_delta=limit[1]), charge)
+        after = spent_after(Totals(0.0, 0.0, limit[0], limit_delta=limit[1]), charge, sessions=len(every))
         problems.attempt(lambda: check_noise(terms, index, limit[0]))
         return _LedgerView("new", after)
     problems.attempt(lambda: check_holder(ledger, name))
     if key is not None:
         problems.attempt(lambda: ledger.check_owner(key.public_key().public_bytes_raw()))
-    session = SessionAccount(study, terms, name, identity=key, ledger=ledger) if key is not None else None
-    state = ledger.status(key_of(terms))
+    session = account_of(study.first, terms, name, identity=key, ledger=ledger) if key is not None else None
+    reached = sessions_in(ledger, study, terms)
+    state = status_of(reached)
+    begun = next((each for each in begun_sessions(ledger) if each.key == key_of(terms)), None)
+    earlier = earlier_sessions(study, ledger, joint_charge(study, index, every), session=terms.session)
+    if study.rounds > 1 and state == "charged":
+        every = every[len(reached) - (reached[-1].status != "charged") :]
+        left = joint_charge(study, index, every)
+        after = ledger.after(left, unit=study.unit, sessions=[each.session for each in every])
+        return _LedgerView(state, after, session, rounds=rounds_text(reached), begun=begun, earlier=earlier)
     if state in ("charged", "settled"):
-        return _LedgerView(state, ledger.spent(study.unit), session)
+        return _LedgerView(state, ledger.spent(study.unit), session, begun=begun, earlier=earlier)
     used = limit if not ledger.has_limit(study.unit) else None
-    after = ledger.after(charge, unit=study.unit, session=terms.session, limit=used)
+    after = ledger.after(charge, unit=study.unit, sessions=[each.session for each in every], limit=used)
     problems.attempt(lambda: check_noise(terms, index, after.limit_epsilon))
     if charge.mu != np.inf:
-        problems.attempt(lambda: check_room(study, terms, index, ledger=ledger))
+        problems.attempt(lambda: check_room(study.first, terms, index, ledger=ledger))
         if used is not None and after.epsilon > after.limit_epsilon:
             total = ledger.spent(study.unit)
-            cost = _epsilon(terms, index)
+            cost = joint_epsilon(study, index, every)
             problems.met.append(
                 OverspendError(ledger.path, name, study.label, cost=cost, after=after.epsilon, spent=total)
             )
-    return _LedgerView(state, after, session)
+    return _LedgerView(state, after, session, begun=begun, earlier=earlier)
 
 
-def _state_notes(study: Study, state: LedgerState) -> list[str]:
+def _state_notes(study: Study, state: LedgerState, rounds: str) -> list[str]:
+    if rounds and state != "settled":
+        return [f"{rounds}: joining goes on with the others, for which room is set aside, and with the same records"]
     texts: dict[LedgerState, str] = {
         "not given": "no ledger was given: the cost is shown for a new one, whose limit is the budget in the study",
         "new": "no ledger is there yet: joining makes one, whose limit is the budget in the study",
@@ -368,16 +396,20 @@ def _risk_notes(study: Study) -> list[str]:
 # Coalitions -----------------------------------------------------------------------------------------------------------
 
 
-def _epsilon(terms: Terms, index: int, colluders: int | None = None) -> float:
-    mu, closeness = terms.charge(index, colluders)
-    return promise(square_up(mu), closeness, float(terms.spec.delta[index]))
+def _counted(study: Study, terms: Terms, index: int, *, after: Spent) -> float:
+    """What the session costs, with all its rounds, at the delta of the ledger's limit."""
+    charge = joint_charge(study, index, all_terms(study, terms))
+    return promise(square_up(charge.mu), charge.closeness, after.limit_delta)
 
 
-def _coalitions(study: Study, terms: Terms, index: int) -> tuple[Coalition, ...]:
+def _coalitions(study: Study, first: Terms, index: int) -> tuple[Coalition, ...]:
     """The smallest that can learn anything, the worst within the threshold, and the worst with one party more.
 
-    One party more than the threshold can put all shares together, where the study is computed on shares.
+    One party more than the threshold can put all shares together, where the study is computed on shares. Of a study by
+    rounds, the coalition that is worst in the last one; the epsilon is that of the worst in each.
     """
+    every = all_terms(study, first)
+    terms = every[-1]
     spec = terms.spec
     within = max(1, int(np.max(spec.threshold)))
     squares = (terms.sigma * terms.sigma).astype(np.float64)
@@ -390,6 +422,6 @@ def _coalitions(study: Study, terms: Terms, index: int) -> tuple[Coalition, ...]
         if names:
             is_within = size <= int(np.max(spec.threshold))
             has_shares = size > within and not study.computation.uses_relay
-            epsilon = math.inf if has_shares else _epsilon(terms, index, size)
+            epsilon = math.inf if has_shares else joint_epsilon(study, index, every, colluders=size)
             result.append(Coalition(names, epsilon, is_within))
     return tuple(result)

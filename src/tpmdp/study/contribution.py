@@ -12,7 +12,7 @@ from tpmdp._util.arrays import IntArray
 from tpmdp.data.faults import Faults
 from tpmdp.data.frame import Records, as_table
 from tpmdp.data.table import Column, ColumnKind, Table, Text
-from tpmdp.errors import InputError
+from tpmdp.errors import FileError, InputError
 from tpmdp.protocol.terms import Terms
 from tpmdp.study.model import Study
 
@@ -22,7 +22,8 @@ class Contribution:
     """A party's data as whole numbers, under terms that are about the study and keep the party's budget.
 
     For sums, `encoded` is the party's statistic on the grid; for a function on shares, its input. `uncounted` are the
-    queries for which none of the party's records counts: perhaps a category or a condition is misspelt.
+    queries for which none of the party's records counts: perhaps a category or a condition is misspelt. `columns` are
+    kept for the rounds to come, if there are any.
     """
 
     study: Study
@@ -30,6 +31,12 @@ class Contribution:
     party: str
     encoded: IntArray
     uncounted: tuple[str, ...] = ()
+    columns: Table | None = None
+
+    @classmethod
+    def spent(cls, study: Study, terms: Terms, party: str) -> Contribution:
+        """In place of the contribution to a session that has ended: nothing is put in again."""
+        return cls(study, terms, party, encoded=np.zeros(terms.grid.dimension, dtype=np.int64))
 
     @property
     def index(self) -> int:
@@ -52,6 +59,7 @@ def contribute(study: Study, terms: Terms, name: str, table: Records) -> Contrib
 
     The terms may come from anybody: they must be about this study, and keep this party's budget.
     """
+    study = study.first
     index = study.index(name)
     study.check_terms(terms)
     terms.check(index)
@@ -65,8 +73,27 @@ def contribute(study: Study, terms: Terms, name: str, table: Records) -> Contrib
         weight=float(study.weights.each[index]),
     )
     encoded.flags.writeable = False
-    uncounted = [query.name for query in study.computation.sums if columns and query.has_nothing(columns)]
-    return Contribution(study, terms, name, encoded=encoded, uncounted=tuple(uncounted))
+    whole = study if study.part is None else study.part.whole
+    uncounted = [query.name for query in whole.computation.sums if columns and query.has_nothing(columns)]
+    later = columns if study.part is not None and not study.part.is_last else None
+    return Contribution(study, terms, name, encoded=encoded, uncounted=tuple(uncounted), columns=later)
+
+
+class RecordCountError(InputError):
+    """A party has another number of records than the study states."""
+
+    def __init__(self, party: str, count: int, stated: int) -> None:
+        self.count, self.stated = count, stated
+        rule = f"must be the number the study states ({stated}), which is public"
+        super().__init__(f"records of {party}", count, rule, "correct the data or the study")
+
+
+class BadRecordsError(FileError):
+    """A file with records that cannot be used; `places` are those of the first."""
+
+    def __init__(self, path: object, bad: int, count: int, *, places: str, remedy: str) -> None:
+        self.bad, self.count, self.places = bad, count, places
+        super().__init__(path, f"has bad values in {bad} of {count} records ({places})", remedy)
 
 
 def uncounted_text(contribution: Contribution) -> list[str]:
@@ -139,5 +166,4 @@ def _check_text(name: str, column: str, values: Any, *, records: int | None) -> 
 
 def _check_length(name: str, length: int, records: int | None) -> None:
     if records is not None and length != records:
-        rule = f"must be the number the study states ({records}), which is public"
-        raise InputError(f"records of {name}", length, rule, "correct the data or the study")
+        raise RecordCountError(name, length, records)

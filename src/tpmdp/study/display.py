@@ -9,7 +9,7 @@ from typing import Any, Final
 from tpmdp._util.html import html_table, html_text
 from tpmdp._util.numbers import interval, number, rounded
 from tpmdp.ledger import rounded_up
-from tpmdp.queries.answer import Answer
+from tpmdp.queries.answer import Answer, further_names
 from tpmdp.queries.base import BaseQuery
 from tpmdp.queries.ranges import Range
 from tpmdp.spec import Party
@@ -68,14 +68,18 @@ def answers_html(answers: Sequence[Answer]) -> str:
     noted = any(answer.note for answer in answers)
     parted = any(answer.part for answer in answers)
     headings = ["query", *["part"] * parted, "answer", "standard error", "95 % interval"]
-    headings += ["95 % interval, whatever the data"] * weighted + ["note"] * noted
+    further = further_names(answers)
+    headings += ["95 % interval, whatever the data"] * weighted
+    headings += [*(f"95 % interval of {name}" for name in further), *["note"] * noted]
     rows = []
     for answer in answers:
         error = answer.standard_error
         drowned = math.isnan(answer.value)
         value = ["-", ""] if drowned else [rounded(answer.value, error), rounded(error, error)]
         cells = [answer.query, *[answer.part] * parted, *value, interval(*answer.interval, error)]
-        cells += [interval(*(answer.always or answer.interval), error)] * weighted + [answer.note] * noted
+        cells += [interval(*(answer.always or answer.interval), error)] * weighted
+        others = map(answer.further_interval, further)
+        cells += [*("" if each is None else interval(*each, error) for each in others), *[answer.note] * noted]
         rows.append(cells)
     return html_table(headings, rows) + html_text(WEIGHTED_BARS if weighted else ERROR_BARS, "p")
 
@@ -95,7 +99,7 @@ def answer_rows(answers: Sequence[Answer]) -> list[dict[str, Any]]:
     >>> answer_rows([Answer("old", 12.0, 2.0)])[0]["standard_error"]
     2.0
     """
-    weighted = any(answer.always is not None for answer in answers)
+    weighted, further = any(answer.always is not None for answer in answers), further_names(answers)
     rows = []
     for answer in answers:
         low, high = answer.interval
@@ -104,5 +108,8 @@ def answer_rows(answers: Sequence[Answer]) -> list[dict[str, Any]]:
         if weighted:
             always = answer.always or answer.interval
             row |= {"noise": answer.noise, "always_low": always[0], "always_high": always[1]}
+        for name in further:
+            ends = answer.further_interval(name) or (math.nan, math.nan)
+            row |= {f"{name.replace(' ', '_')}_{end}": each for end, each in zip(("low", "high"), ends, strict=True)}
         rows.append({**row, "note": answer.note})
     return rows

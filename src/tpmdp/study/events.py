@@ -59,12 +59,17 @@ class SessionEvent:
     """Until the deadline."""
     text: str = ""
     """Of a difference or trouble: what it is."""
+    round: int = 1
+    """Which round of the study goes on."""
+    rounds: int = 1
 
     def plain(self) -> dict[str, Any]:
         """As values for JSON."""
         values = asdict(self)
         kind, text = values.pop("kind"), values.pop("text")
         values["seconds_left"] = round(self.seconds_left, 1)
+        if self.rounds == 1:
+            del values["round"], values["rounds"]
         return {"event": kind, **values, **({"text": text} if text else {})}
 
     @classmethod
@@ -76,12 +81,24 @@ class SessionEvent:
         return cls(kind=rest.pop("event"), **rest)
 
     @property
+    def is_end(self) -> bool:
+        """Whether the party has done the last round."""
+        return self.step == "done" and self.round == self.rounds
+
+    @property
     def is_problem(self) -> bool:
         """Whether somebody should do something."""
         return self.kind in ("difference", "trouble")
 
     def line(self) -> str:
         """What has happened, in one sentence for people."""
+        return self._round_text + self._line()
+
+    @property
+    def _round_text(self) -> str:
+        return "" if self.rounds == 1 else f"round {self.round} of {self.rounds}: "
+
+    def _line(self) -> str:
         left = f"{time_text(self.seconds_left)} left"
         if self.kind == "difference":
             return f"{self.text}; nothing is charged, and the session goes on once it is mended; {left}"
@@ -95,15 +112,21 @@ class SessionEvent:
         elif self.kind == "arrived":
             news = f"{self.awaited} of {names_text(self.names)} is here"
         else:
-            return self.standing(self.seconds_left)
+            return self._standing(self.seconds_left)
         return "; ".join(part for part in (news, self.waiting_text(), left) if part)
 
     def standing(self, seconds_left: float) -> str:
         """Where the party stands, in one sentence for people."""
-        return "done" if self.step == "done" else f"{self.place_text()}; {time_text(seconds_left)} left"
+        return self._round_text + self._standing(seconds_left)
+
+    def _standing(self, seconds_left: float) -> str:
+        return "done" if self.step == "done" else f"{self._place_text()}; {time_text(seconds_left)} left"
 
     def place_text(self) -> str:
         """Where the party stands, without the time."""
+        return self._round_text + self._place_text()
+
+    def _place_text(self) -> str:
         if self.step == "done":
             return "done"
         return "; ".join(part for part in (self._progress(), self.waiting_text()) if part)
@@ -130,8 +153,10 @@ def names_text(names: Sequence[str], count: int | None = None) -> str:
 
     >>> names_text(["a", "b", "c", "d", "e", "f"]), names_text(["a", "b"])
     ('a, b, c, d, e and 1 more', 'a, b')
+    >>> names_text([])
+    ''
     """
-    first = shown(", ".join(names[:_NAMES_SHOWN]), _WIDTH)
+    first = shown(", ".join(names[:_NAMES_SHOWN]), _WIDTH) if names else ""
     more = (len(names) if count is None else count) - len(names[:_NAMES_SHOWN])
     return f"{first} and {more} more" if more > 0 else first
 
@@ -153,7 +178,17 @@ def time_text(seconds: float) -> str:
 class EventTracker:
     """Turns what one party knows into events, each of which is handed on once."""
 
-    def __init__(self, terms: Terms, index: int, deadline: float, on_event: Callable[[SessionEvent], None]) -> None:
+    def __init__(
+        self,
+        terms: Terms,
+        index: int,
+        deadline: float,
+        on_event: Callable[[SessionEvent], None],
+        *,
+        place: tuple[int, int] = (1, 1),
+    ) -> None:
+        """`place` is which round of how many this is."""
+        self._round, self._rounds = place
         self._terms, self._index, self._deadline, self._on_event = terms, index, deadline, on_event
         self._joined: frozenset[int] = frozenset({index})
         self._place: tuple[str, int] = ("connect", 0)  # step and attempt
@@ -220,6 +255,8 @@ class EventTracker:
                 sent=self._sent,
                 seconds_left=max(0.0, self._deadline - now_s()),
                 text=text,
+                round=self._round,
+                rounds=self._rounds,
             )
         )
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import replace
 
-from tpmdp.ledger import promise, square_up
 from tpmdp.protocol.terms import Terms
 from tpmdp.queries.answer import Answer
 from tpmdp.queries.base import BaseQuery, Query
 from tpmdp.queries.preview import PreviewedError, preview
 from tpmdp.queries.weighted_answers import likely_error
+from tpmdp.study.cost import all_terms, joint_epsilon, trial_study
 from tpmdp.study.expected import Expectation as Expectation
 from tpmdp.study.expected import ExpectedQuery as ExpectedQuery
 from tpmdp.study.model import Study
@@ -18,6 +17,8 @@ from tpmdp.study.model import Study
 
 def expect(study: Study, terms: Terms | None = None) -> Expectation:
     """Plan the study, unless terms are given, and compute the errors and charges to expect.
+
+    Errors are those of the last round, if there are several; charges are those of all rounds together.
 
     >>> parties = [{"name": "bank", "epsilon": 1, "records": 900}, {"name": "lab", "epsilon": 2, "records": 500}]
     >>> query = {"name": "old", "kind": "count", "column": "age", "at_least": 65}
@@ -27,8 +28,25 @@ def expect(study: Study, terms: Terms | None = None) -> Expectation:
     (True, ['bank', 'lab'])
     """
     terms = trial_terms(study) if terms is None else terms
+    if study.rounds > 1:
+        return _expect_rounds(study, terms)
+    charges = {party.name: joint_epsilon(study, index, [terms]) for index, party in enumerate(study.parties)}
+    return Expectation(_expected_queries(study, terms), charges)
+
+
+def _expect_rounds(study: Study, first: Terms) -> Expectation:
+    """As `expect`, at guessed points; names and settings of the queries are the study's own."""
+    every = all_terms(study, first)
+    last = _expected_queries(study.preview_rounds[-1], every[-1])
+    own = {query.name: query for query in study.queries}
+    queries = tuple(replace(each, query=own[each.query.name]) for each in last)
+    charges = {party.name: joint_epsilon(study, index, every) for index, party in enumerate(study.parties)}
+    return Expectation(queries, charges)
+
+
+def _expected_queries(study: Study, terms: Terms) -> tuple[ExpectedQuery, ...]:
     queries = []
-    for query, scale in zip(study.queries, study.computation.scales, strict=True):
+    for query, scale in zip(study.queries, study.computation.answer_scales, strict=True):
         holders = [party for party in study.parties if party.records]
         sensitivities = [query.sensitivity_of(study.unit, party.name, party.records) for party in holders]
         noise = terms.standard_deviation / scale * study.weights.scale
@@ -43,8 +61,7 @@ def expect(study: Study, terms: Terms | None = None) -> Expectation:
             errors=errors,
         )
         queries.append(expected)
-    charges = {party.name: _charge(terms, index) for index, party in enumerate(study.parties)}
-    return Expectation(tuple(queries), charges)
+    return tuple(queries)
 
 
 def _previewed(study: Study, query: BaseQuery, noise: float) -> tuple[tuple[Answer, ...], tuple[PreviewedError, ...]]:
@@ -66,18 +83,12 @@ def _previewed(study: Study, query: BaseQuery, noise: float) -> tuple[tuple[Answ
 
 def trial_terms(study: Study) -> Terms:
     """The terms of a study as they would be, under keys that nobody has."""
-    keys = {party.name: hashlib.sha256(party.name.encode()).digest() for party in study.parties}
-    return study.with_keys(keys).terms()
-
-
-def _charge(terms: Terms, index: int) -> float:
-    mu, closeness = terms.charge(index)
-    return promise(square_up(mu), closeness, float(terms.spec.delta[index]))
+    return trial_study(study).terms()
 
 
 def _apart(study: Study, query: BaseQuery, noise: float) -> float | None:
     count = len(study.queries)
-    if count == 1 or not noise:
+    if count == 1 or not noise or study.part is not None:
         return None
     parties = tuple(replace(party, epsilon=party.epsilon / count, delta=party.delta / count) for party in study.parties)
     alone = replace(study, queries=(query,), parties=parties)

@@ -30,7 +30,7 @@ _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _TOP: Final = ("name", "threshold", "receivers", "parties", "queries")
 _TOP_OPTIONAL: Final = (
     *("session", "unit", "guarantee", "deadline", "epsilon", "delta", "where"),
-    *("weighting", "spread", "tolerate", "patience", "typical"),
+    *("weighting", "spread", "tolerate", "patience", "typical", "purpose", "contact"),
 )
 STUDY_KEYS: Final = (*_TOP, *_TOP_OPTIONAL)
 WEIGHTINGS: Final = ("equal", "balanced", "own")
@@ -69,6 +69,8 @@ def parse_fields(document: Mapping[str, Any], kinds: Kinds) -> dict[str, Any]:
         "tolerate": _tolerate(document, len(parties)),
         "patience": _patience(document),
         "typical": Guesses.parse(document.get("typical", {})),
+        "purpose": read.remark("purpose", document.get("purpose", "")),
+        "contact": read.remark("contact", document.get("contact", "")),
     }
 
 

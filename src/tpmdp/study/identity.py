@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import binascii
+import itertools
 import os
 import re
 import stat
+import unicodedata
 from collections.abc import Sequence
 from typing import Final
 
@@ -19,8 +21,10 @@ from tpmdp.errors import FileError, InputError
 from tpmdp.spec import RESERVED_NAMES
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", re.ASCII)  # safe as a file name on every system
+_REMEDY: Final = "paste the line that Make my key on the page has shown, or tpmdp keygen has printed"
 _PREFIX: Final = "ed25519:"
 _SIZE_MAX: Final = 10_000
+_STEM_MAX: Final = 50
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -50,6 +54,42 @@ def check_name(field: str, name: object) -> str:
         rule = "must be letters, digits, _ . - and start with a letter or digit"
         raise InputError(field, name, rule, "rename it")
     return name
+
+
+def names_to_mend(names: Sequence[str]) -> dict[str, str]:
+    """The names of parties that a study refuses, each with one like it that it accepts.
+
+    >>> names_to_mend(["St Anna", "bank_1", "Spital Süd", "..."])
+    {'St Anna': 'St_Anna', 'Spital Süd': 'Spital_Sud', '...': 'party_4'}
+    """
+    mended: dict[str, str] = {}
+    for number, name in enumerate(names, 1):
+        try:
+            check_name("name of a party", name)
+        except InputError:
+            plain = unicodedata.normalize("NFKD", name.strip()).encode("ascii", "ignore").decode()
+            stem = re.sub(r"[^A-Za-z0-9_.-]+", "_", plain).strip("_.-")[:_STEM_MAX] or f"party_{number}"
+            taken = {*names, *mended.values()}
+            tried = itertools.chain([stem], (f"{stem}_{count}" for count in itertools.count(2)))
+            mended[name] = next(each for each in tried if each not in taken and each.casefold() not in RESERVED_NAMES)
+    return mended
+
+
+def check_party_names(names: Sequence[str]) -> None:
+    """Refuse names that a study cannot have, all at once.
+
+    >>> check_party_names(["St Anna", "bank", "St Rita"])
+    Traceback (most recent call last):
+        ...
+    tpmdp.errors.InputError: name of a party = St Anna must be letters, digits, _ . - without blanks: write St_Anna, and
+    St_Rita for St Rita
+    """
+    mended = names_to_mend(names)
+    if mended:
+        (first, better), *others = mended.items()
+        more = "".join(f", and {new} for {old}" for old, new in others)
+        rule = "must be letters, digits, _ . - without blanks"
+        raise InputError("name of a party", first, rule, f"write {better}{more}")
 
 
 def public_text(identity: Ed25519PrivateKey) -> str:
@@ -84,7 +124,12 @@ def parse_public(field: str, text: object) -> bytes:
         if len(raw) != 32:
             raise ValueError
     except (ValueError, binascii.Error):
-        raise InputError(field, text, "is not a public key", "paste the line that tpmdp keygen printed") from None
+        raise InputError(
+            field,
+            text,
+            "is not a public key",
+            _REMEDY,
+        ) from None
     return raw
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import textwrap
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,8 +23,20 @@ _PARTY: Final = re.compile(r"\s*\[\[\s*parties\s*\]\]\s*(#.*)?")
 _NAME: Final = re.compile(r"\s*name\s*=")
 _KEY: Final = re.compile(r"\s*public_key\s*=")
 _LINE: Final = re.compile(r'\s*"?([^"=\s]+)"?\s*=\s*"?([^"\s]+)"?\s*')
+_INDENT: Final = " " * 10
+_PAGE: Final = "put this file into a folder, run tpmdp page --folder FOLDER, and choose Take part."
+_INVITED: Final = re.compile(r"# Invitation for (\S{1,100}) to the study: ")
 _NO_RELAY: Final = "https://RELAY"
-_RELAY: Final = re.compile(r"tpmdp join .* --relay (https?://[^\s'\"]{1,300})", re.ASCII)
+_RELAY: Final = re.compile(r"(?:tpmdp join .* --relay|# Relay:) +(https?://[^\s'\"]{1,300})", re.ASCII)
+RELAY_TEXT: Final = (
+    "A relay is a server that passes on the parties' messages. It sees them encrypted only. One of the parties runs "
+    "it, or somebody on whom they agree: tpmdp relay."
+)
+START_TEXT: Final = (
+    "Agree on a moment to start. Then each party joins: on its page, in Take part, or with the command in its file. "
+    "All of them must stay online until the answer is there; each waits for the others until the study's deadline. A "
+    "party that is interrupted joins again in the same way, and goes on."
+)
 
 
 def invitation_name(party: str) -> str:
@@ -44,6 +57,10 @@ def invitation(study: Study, party: str, *, relay: str | None = None) -> str:
     data = f" --data {party}.csv" if member.records else ""
     lacking = [other.name for other in study.parties if other.public_key is None]
     lines = [f"Invitation for {party} to the study: {study.label}", ""]
+    stated = {"Purpose:": study.purpose, "Contact:": study.contact}
+    lines += [f"{key:10}{text}" for key, text in stated.items() if text]
+    lines += [""] if any(stated.values()) else []
+    lines += [f"On the page: {_PAGE}", "On the command line:", ""]
     lines += [f"Look:     tpmdp query explain --study {file}"]
     if lacking and member.records:
         lines += [
@@ -53,8 +70,10 @@ def invitation(study: Study, party: str, *, relay: str | None = None) -> str:
     if member.public_key is None:
         lines += [
             f"Key:      tpmdp keygen {party}",
-            "          and send the line that it prints to the author of the study.",
+            "          and send the line that it prints, or that the page shows, to the author of the study.",
         ]
+    if study.computation.uses_relay:
+        lines += [f"Relay:    {relay or 'the address on which the parties agree'}", *_wrapped(RELAY_TEXT)]
     if lacking:
         lines += [
             f"Wait:     the study lacks the public keys of {', '.join(lacking)}. Join with the file that has them all."
@@ -70,7 +89,13 @@ def invitation(study: Study, party: str, *, relay: str | None = None) -> str:
         ]
         if study.computation.uses_relay and relay is None:
             lines.append("          with the address of the relay that the parties agree on.")
+    lines += ["Start:", *_wrapped(START_TEXT)]
     return "".join(f"# {line}".rstrip() + "\n" for line in lines) + "\n" + study.toml()
+
+
+def _wrapped(text: str) -> list[str]:
+    """Lines of a comment, under the word that they belong to."""
+    return textwrap.wrap(text, 100, initial_indent=_INDENT, subsequent_indent=_INDENT)
 
 
 def invited_relay(text: str) -> str:
@@ -78,12 +103,25 @@ def invited_relay(text: str) -> str:
 
     >>> invited_relay("# Join:  tpmdp join north.study.toml --as north --relay https://relay.example.org\\nname = 1")
     'https://relay.example.org'
+    >>> invited_relay("# Relay:    http://127.0.0.1:8400\\n# Wait: for keys")
+    'http://127.0.0.1:8400'
     """
     for line in text.splitlines():
         match = _RELAY.search(line) if line.startswith("#") else None
         if match is not None and match[1] != _NO_RELAY:
             return match[1]
     return ""
+
+
+def invited_party(text: str) -> str:
+    """Whom an invitation is for, by its comments; empty if it does not say so. It is what its author wrote.
+
+    >>> invited_party("# Invitation for north to the study: flu / session 1\\nname = 1")
+    'north'
+    """
+    lines = text.splitlines()
+    match = _INVITED.match(lines[0].removeprefix("\ufeff")) if lines else None
+    return "" if match is None else match[1]
 
 
 def write_invitations(study: Study, folder: Path, *, relay: str | None = None) -> list[Path]:

@@ -35,10 +35,14 @@ from tpmdp.queries.computation import SharedFunction
 from tpmdp.queries.share_query import ShareQuery
 from tpmdp.spec import Party
 from tpmdp.study.contribution import Contribution, contribute
+from tpmdp.study.cost import all_terms, check_joint
 from tpmdp.study.events import EventTracker, SessionEvent
 from tpmdp.study.file import parse_address
 from tpmdp.study.model import Study
 from tpmdp.study.release import PartyRelease
+from tpmdp.study.round_account import account_of
+from tpmdp.study.rounds_join import PartyRounds
+from tpmdp.study.rounds_stop import check_stopped, stop_messages
 from tpmdp.study.session import RELEASE, SessionAccount, check_room, party_release
 
 _RESEND_S: Final = 30.0
@@ -52,8 +56,12 @@ def check_in(study: Study, name: str, identity: Ed25519PrivateKey | None, *, ter
     """
     study.check_custom()
     offered = study.terms() if terms is None else terms
+    if terms is not None and study.rounds > 1 and terms.plan_hash != study.terms().plan_hash:
+        rule = "cannot be given for a study by rounds: every round has a plan of its own"
+        raise InputError("terms", terms.label, rule, "leave them out, and use the same versions of tpmdp and libraries")
     study.check_terms(offered)
     offered.check(study.index(name))
+    check_joint(study, study.index(name), all_terms(study, offered))
     if identity is not None:
         check_identity(offered, study.index(name), identity)
     return offered
@@ -81,10 +89,12 @@ def join(
     these: it is not called for a session that the party has agreed to before, since that goes on with the data it had
     then.
 
-    Raises DeadlineError, which names the missing parties, when the study's deadline passes.
+    Raises DeadlineError, which names the missing parties, when the study's deadline passes. A study by rounds that has
+    finished one gives the result of the last round that was done instead, and says why it stopped; the same call goes
+    on with it.
     """
     offered = check_in(study, name, identity, terms=terms)
-    account = SessionAccount(study, offered, name, identity=identity, ledger=ledger)
+    account = account_of(study.first, offered, name, identity=identity, ledger=ledger)
     contribution = account.stored_contribution()
     if contribution is None:
         contribution = contribute(study, offered, name, table=table() if callable(table) else table)
@@ -109,12 +119,53 @@ def take_part(
     listen: str | None = None,
     on_event: Callable[[SessionEvent], None] = lambda _: None,
 ) -> PartyRelease:
-    """`join` with a contribution that has been checked."""
+    """`join` with a contribution that has been checked; of a study by rounds, that to the first."""
     ledger.bind(identity.public_key().public_bytes_raw())
+    session = partial(
+        _take_part_once,
+        identity=identity,
+        ledger=ledger,
+        deadline=now_s() + contribution.study.seconds_left(),
+        relay=relay,
+        certificate_authority=certificate_authority,
+        listen=listen,
+        on_event=on_event,
+    )
+    if contribution.study.part is None:
+        return session(contribution)
+
+    def stop(terms: Terms) -> None:
+        if relay is not None:
+            index, until = contribution.index, now_s() + _RESEND_S
+            with Mailbox(
+                relay,
+                terms,
+                index,
+                identity=identity,
+                deadline=until,
+                certificate_authority=certificate_authority,
+            ) as mailbox:
+                mailbox.post(stop_messages(terms, index, identity))
+
+    return PartyRounds(contribution, identity, ledger, session=session, stop=stop).take_part()
+
+
+def _take_part_once(
+    contribution: Contribution,
+    *,
+    identity: Ed25519PrivateKey,
+    ledger: Ledger,
+    deadline: float,
+    relay: str | None,
+    certificate_authority: Path | None,
+    listen: str | None,
+    on_event: Callable[[SessionEvent], None],
+) -> PartyRelease:
+    """One session."""
     study = contribution.study
-    deadline = now_s() + study.seconds_left()
     computation = study.computation
-    tracker = EventTracker(contribution.terms, contribution.index, deadline, on_event=on_event)
+    place = (1, 1) if study.part is None else (study.part.number, study.part.count)
+    tracker = EventTracker(contribution.terms, contribution.index, deadline, on_event=on_event, place=place)
     joined: _Joined
     if isinstance(computation, SharedFunction):
         joined = _SharesJoined(contribution, identity, ledger, tracker=tracker, query=computation.query, listen=listen)
@@ -164,9 +215,7 @@ class _Joined:
 
     @cached_property
     def account(self) -> SessionAccount:
-        return SessionAccount(
-            self.study, self.terms, self.contribution.party, identity=self.identity, ledger=self.ledger
-        )
+        return account_of(self.study, self.terms, self.contribution.party, identity=self.identity, ledger=self.ledger)
 
     def compute(self, deadline: float) -> PartyRelease:
         """Run or resume the session."""
@@ -177,6 +226,7 @@ class _Joined:
         stored = self.account.stored()
         self.account.check_same(self.contribution, stored)
         release = PartyRelease.of_plain(json.loads(stored[RELEASE]))
+        self.ledger.erase_other_plans(self.account.sessions)
         return release.with_ledger(self.ledger, self.study.unit, again=True)
 
 
@@ -206,6 +256,11 @@ class _RelayJoined(_Joined):
     def _on_trouble(self, problem: str) -> None:
         self.tracker.trouble(f"cannot use {self.relay.url} now ({problem})")
 
+    def _watch(self, party: PartySession, sent: int) -> None:
+        if self.study.part is not None:
+            check_stopped(party)
+        self.tracker.watch(party, sent)
+
     def compute(self, deadline: float) -> PartyRelease:
         terms, account = self.terms, self.account
         secrets = LedgerSecrets(self.ledger, account.key)
@@ -232,9 +287,7 @@ class _RelayJoined(_Joined):
 
             try:
                 failed, patience = secrets.failed_attempt(), self.study.patience
-                party, left = drive(
-                    make, mailbox, deadline, failed=failed, watch=self.tracker.watch, patience_s=patience
-                )
+                party, left = drive(make, mailbox, deadline, failed=failed, watch=self._watch, patience_s=patience)
             except DeadlineError as error:
                 secrets.note_failure(getattr(error, "attempt", secrets.last_attempt()))
                 raise

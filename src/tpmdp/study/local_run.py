@@ -68,8 +68,8 @@ class _PartyProcess:
 
     @property
     def failed(self) -> bool:
-        """Whether the process has ended with an error."""
-        return self.code not in (None, 0)
+        """Whether the process has ended with an error and without an outcome."""
+        return self.code not in (None, 0) and self.outcome is None
 
     def failure(self) -> TpmdpError:
         """Why it failed. A passed deadline and a lost party are the deadline's errors: the session can be resumed."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from importlib import import_module
@@ -23,6 +23,7 @@ from tpmdp.data.frame import Records
 from tpmdp.data.source import find_source, read_table
 from tpmdp.data.table import ColumnKind, Table
 from tpmdp.errors import InputError, NoNoiseWarning, shown
+from tpmdp.gaussian.budget_share import share_of_budget
 from tpmdp.ledger import Ledger
 from tpmdp.planning.grid_plan import GridPlan, plan_on_grid
 from tpmdp.planning.plan import needs
@@ -35,12 +36,15 @@ from tpmdp.queries.catalogue import KINDS, Kinds
 from tpmdp.queries.computation import Computation, computation_of
 from tpmdp.queries.condition import add_column
 from tpmdp.queries.guesses import NO_GUESSES, Guesses
+from tpmdp.queries.rounds import Point
+from tpmdp.queries.schedule import Schedule
 from tpmdp.spec import Party, Spec
 from tpmdp.study.builder import StudyBuilder, begin_study
 from tpmdp.study.display import study_html
 from tpmdp.study.file import SESSION_MAX, exact_settings, parse_fields, to_toml
 from tpmdp.study.identity import MissingKeysError
 from tpmdp.study.party_check import PartyCheck
+from tpmdp.study.round_part import RoundPart
 from tpmdp.study.sweep import Sweep, SweepPoint, settings_of
 
 _SIZE_MAX: Final = 16 << 20
@@ -48,7 +52,10 @@ _SIZE_MAX: Final = 16 << 20
 
 @dataclass(frozen=True)
 class Study:
-    """A validated study. Equal studies give equal terms, whatever their deadlines and guesses: these may be changed."""
+    """A validated study. Equal studies give equal terms.
+
+    Deadline, guesses, purpose and contact are not part of the terms: these may be changed.
+    """
 
     name: str
     session: int
@@ -64,6 +71,9 @@ class Study:
     tolerate: int = 0  # how many parties may drop out
     patience: float = 60.0  # seconds that the lead receiver waits for parties before it goes on without them
     typical: Guesses = NO_GUESSES  # public guesses about the data, for previews only
+    purpose: str = ""  # what the answer is for, in the author's words; nobody signs it
+    contact: str = ""  # whom to ask, in the author's words; nobody signs it
+    part: RoundPart[Study] | None = field(default=None, repr=False)  # if this is one round of a study by rounds
 
     def __repr__(self) -> str:
         return f"Study({self.label}: {self._summary}; {plural(len(self.queries), 'query', 'queries')})"
@@ -119,6 +129,8 @@ class Study:
         spread: float | None = None,
         tolerate: int | None = None,
         patience: str | timedelta | None = None,
+        purpose: str | None = None,
+        contact: str | None = None,
         kinds: Kinds = KINDS,
         **further: Any,
     ) -> StudyBuilder[Study]:
@@ -140,6 +152,7 @@ class Study:
         }
         given |= {"where": where, "session": session, "unit": unit, "guarantee": guarantee, "deadline": deadline}
         given |= {"weighting": weighting, "spread": spread, "tolerate": tolerate, "patience": patience}
+        given |= {"purpose": purpose, "contact": contact}
         return begin_study(cls.parse, kinds, given | further)
 
     def check_settings(self) -> None:
@@ -150,12 +163,37 @@ class Study:
         for party in self.parties:
             self.columns_of(party.name)  # refuses a column read in two ways
         self.spec()  # checks budgets
+        self._check_rounds()
+
+    def _check_rounds(self) -> None:
+        """Refuse what a study by rounds cannot have."""
+        self.schedule.check()
+        if self.rounds == 1:
+            return
+        lacking = [party.name for party in self.parties if party.name not in self.receivers]
+        if lacking:
+            rule = f"leaves out {shown(', '.join(lacking))}, but by rounds all parties learn every round's result"
+            remedy = 'write receivers = "all", or rounds = 1 in its queries'
+            raise InputError("receivers", ", ".join(self.receivers), rule, remedy)
+        if self.tolerate:
+            rule = "must be 0 by rounds: a party that drops out of one round cannot take part in the next"
+            raise InputError("tolerate", self.tolerate, rule, "remove it, or write rounds = 1 in the queries")
+        for number in range(1, self.rounds + 1):
+            self._budgets_in(number)  # refuses budgets too small to share
 
     def check_custom(self) -> None:
-        """Refuse a custom query that declares nonsense, cannot answer, or moves further than it declares."""
-        self.computation.check_custom(self.unit, self.records)
+        """Refuse a custom query that declares nonsense, cannot answer, or moves further than it declares.
+
+        In all rounds, at guessed points.
+        """
+        whole = self if self.part is None else self.part.whole
+        for each in whole.preview_rounds:
+            each._check_custom({query.name for query in whole.queries if query.code})
+
+    def _check_custom(self, names: Collection[str]) -> None:
+        self.computation.check_custom(self.unit, self.records, names)
         for query in self.computation.sums:
-            if query.code:
+            if query.name in names:
                 for noise in (0.0, 1.0, float(self.records)):
                     self.answers_of(query, np.asarray(query.typical(float(self.records)), dtype=np.float64), noise)
 
@@ -171,8 +209,13 @@ class Study:
 
     @property
     def label(self) -> str:
-        """The name of a session: study and number."""
-        return f"{self.name} / session {self.session}"
+        """The name of a session: study and number, and the round if it is one of several."""
+        label = f"{self.name} / session {self.session}"
+        return label if self.part is None else f"{label}, round {self.part.number}"
+
+    def is_session(self, label: str) -> bool:
+        """Whether this is the label of any session of the study."""
+        return label.rpartition(" / session ")[0] == self.name
 
     @property
     def dimension(self) -> int:
@@ -183,6 +226,61 @@ class Study:
     def records(self) -> int:
         """Records of all parties; people, where parties hold different columns of the same people."""
         return self.computation.records_of(self.party_records)
+
+    # Rounds -----------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """Which query is asked in which round."""
+        return Schedule(self.queries)
+
+    @property
+    def rounds(self) -> int:
+        """How many sessions the study takes, one after the other; 1 for most studies, and for a round itself."""
+        return 1 if self.part is not None else self.schedule.count
+
+    def round(self, number: int, points: Mapping[str, Point]) -> Study:
+        """One round of a study by rounds, as a study of its own: its queries at these points, its share of budgets.
+
+        Whatever the points: the rounds cost a party its budget at most, all together. Theory, "Studies by rounds".
+        """
+        parties = tuple(
+            replace(party, epsilon=epsilon, delta=delta)
+            for party, epsilon, delta in zip(self.parties, *self._budgets_in(number), strict=True)
+        )
+        whole_points = tuple(sorted(points.items()))
+        part = RoundPart(number, self.rounds, self, points=whole_points)
+        return replace(self, parties=parties, queries=self.schedule.asked(number, points), part=part)
+
+    def _budgets_in(self, number: int) -> tuple[list[float], list[float]]:
+        epsilon, delta = [party.epsilon for party in self.parties], [party.delta for party in self.parties]
+        shares = share_of_budget(epsilon, delta, self.schedule.share(number))
+        return shares[0].tolist(), shares[1].tolist()
+
+    @cached_property
+    def first(self) -> Study:
+        """The study of the first session: the first round, or this study if there is only one."""
+        return self if self.rounds == 1 else self.round(1, {})
+
+    @cached_property
+    def preview_rounds(self) -> tuple[Study, ...]:
+        """All rounds, at guessed points; noise, costs and sizes are those of the real ones.
+
+        >>> study = (Study.new("flu", threshold=1, receivers="all", delta=1e-6).count("age", at_least=65)
+        ...          .party("north", epsilon=1, records=100).party("south", epsilon=2, records=80).build())
+        >>> study.preview_rounds == (study,)
+        True
+        """
+        if self.rounds == 1:
+            return (self,)
+        points = self.schedule.guessed_points
+        later = [self.round(number, points) for number in range(2, self.rounds + 1)]
+        return (self.first, *later)
+
+    @cached_property
+    def preview_terms(self) -> tuple[Terms, ...]:
+        """The terms of `preview_rounds`."""
+        return tuple(study.terms() for study in self.preview_rounds)
 
     def with_keys(self, keys: Mapping[str, bytes]) -> Study:
         """The same study with these public keys."""
@@ -213,6 +311,8 @@ class Study:
         deadline = self.deadline if isinstance(self.deadline, datetime) else f"{math.ceil(self.deadline)}s"
         top = {
             "name": self.name,
+            **({"purpose": self.purpose} if self.purpose else {}),
+            **({"contact": self.contact} if self.contact else {}),
             "session": self.session,
             "threshold": self.threshold,
             "receivers": list(self.receivers),
@@ -364,12 +464,16 @@ class Study:
         return [self.computation.bound(party, weight) for party, weight in pairs]
 
     def plan(self) -> GridPlan:
-        """The noise plan on a grid; the same for every party that computes it."""
+        """The noise plan on a grid; the same for every party that computes it. By rounds, that of the last round."""
+        if self.rounds > 1:
+            return self.preview_rounds[-1].plan()
         finest = self.computation.finest_grid
         return plan_on_grid(self.spec(), self.bounds(), self.dimension, finest=finest)
 
     def terms(self, plan: GridPlan | None = None) -> Terms:
-        """What all parties sign."""
+        """What all parties sign; by rounds, for the first one, which binds the whole study."""
+        if self.rounds > 1:
+            return self.first.terms()
         return Terms.of(
             self.label,
             self.plan() if plan is None else plan,
@@ -383,14 +487,18 @@ class Study:
     @cached_property
     def _asked(self) -> str:
         """Canonical text of what is computed."""
-        asked = [exact_settings({**query.settings(), "code": query.code}) for query in self.queries]
-        query = canonical_json(asked)
+        query = canonical_json([exact_settings(each.signed_settings()) for each in self.queries])
         each = [weight.hex() for weight in self.weights.each.tolist()]
         weights = "" if self.weighting == "equal" else f"weights {each} spread {self.spread.hex()} "
-        return f"{self.unit} {[party.records for party in self.parties]} {weights}{query}"
+        asked = f"{self.unit} {[party.records for party in self.parties]} {weights}{query}"
+        part = self.part
+        return asked if part is None else f"{asked} {part.bound_text(part.whole._asked, part.whole.parties)}"
 
     def parts(self) -> dict[str, str]:
         """Every part of the study that the parties must agree on, by name, to say what differs."""
+        if self.part is not None:
+            points = {f'point of query "{name}"': text for name, text in self.part.point_texts.items()}
+            return {**self.part.whole.parts(), **points}
         parts = {
             "version of tpmdp": __version__,
             "threshold": str(self.threshold),
@@ -407,8 +515,7 @@ class Study:
             parts[f"threshold of {party.name}"] = str(party.threshold)
             parts[f"weight of {party.name}"] = weight.hex()
         for query in self.queries:
-            settings = exact_settings({**query.settings(), "code": query.code})
-            parts[f'query "{query.name}"'] = canonical_json(settings)
+            parts[f'query "{query.name}"'] = canonical_json(exact_settings(query.signed_settings()))
         return parts
 
     @property
@@ -422,10 +529,13 @@ class Study:
     @property
     def session_id(self) -> bytes:
         """The identifier of the session at the relay."""
-        return session_id(hash_label(self.label), self.roster)
+        return session_id(hash_label(self.first.label), self.roster)
 
     def check_terms(self, terms: Terms) -> None:
         """Refuse terms that are not about this study, from any source; only grid and noise are left to the plan."""
+        if self.rounds > 1:
+            self.first.check_terms(terms)
+            return
         ours = {
             "label": self.label,
             "budgets or sensitivities": self.spec(),
@@ -447,13 +557,15 @@ class Study:
         keys = tuple(party.public_key for party in self.parties)
         if None not in keys:
             ours["public keys"], theirs["public keys"] = keys, terms.roster
-        for field, value in ours.items():
-            if theirs[field] != value:
+        for part, value in ours.items():
+            if theirs[part] != value:
                 remedy = "compare the study files; do not take part before they are the same"
-                raise InputError("terms", field, "differ from the study", remedy)
+                raise InputError("terms", part, "differ from the study", remedy)
 
     def columns_of(self, name: str) -> dict[str, ColumnKind]:
-        """The columns a party's data must have, and whether as numbers or as text."""
+        """The columns a party's data must have, and whether as numbers or as text; of all rounds together."""
+        if self.part is not None:
+            return self.part.whole.columns_of(name)
         columns: dict[str, ColumnKind] = {}
         for query in self.queries:
             for column, kind in query.columns_of(name).items():

@@ -8,7 +8,7 @@ from typing import Literal
 from tpmdp.data.faults import Fault
 from tpmdp.data.table import ColumnKind
 from tpmdp.errors import TpmdpError
-from tpmdp.ledger import Spent, Status
+from tpmdp.ledger import SessionKey, Spent, Status
 from tpmdp.study.expected import Expectation
 from tpmdp.study.identity import MissingKeysError
 
@@ -57,6 +57,31 @@ class Coalition:
     is_within: bool  # the threshold: the budget is promised against it
 
 
+@dataclass(frozen=True)
+class Begun:
+    """A session that was begun and has not ended: held, or charged."""
+
+    study: str
+    """Name of the study and number of the session."""
+    key: SessionKey
+    time: str
+    """When it was begun, as the ledger has it."""
+    is_charged: bool
+    has_agreed: bool
+    """Whether the party's agreement may have left."""
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """Other sessions of the same study that this ledger was charged for, and what they cost with this one."""
+
+    sessions: tuple[tuple[str, str], ...]
+    """Label and time of each, oldest first."""
+    mu_squared: float
+    """The sum over them and this session, rounded up."""
+    closeness: float
+
+
 @dataclass(frozen=True, repr=False)
 class PartyCheck:
     """Everything that a party can know before it pays. Parts about its own data are for its eyes only.
@@ -84,6 +109,10 @@ class PartyCheck:
     expected: Expectation | None
     problems: tuple[TpmdpError, ...]
     notes: tuple[str, ...]
+    counted: float | None = None  # the epsilon of this session at the delta at which the ledger counts
+    begun: Begun | None = None  # this session, if it was begun and has not ended
+    earlier: Earlier | None = None
+    about_data: tuple[TpmdpError, ...] = ()  # those of the problems that the party's own records have
 
     @property
     def own_problems(self) -> tuple[TpmdpError, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -18,17 +17,20 @@ from tpmdp.engines.relay.mailbox import check_url
 from tpmdp.errors import InputError
 from tpmdp.ledger import Ledger, Status
 from tpmdp.protocol.terms import Terms
+from tpmdp.study.begun import begun_sessions, give_up
 from tpmdp.study.check import check_party
 from tpmdp.study.contribution import Contribution, check_given, contribute, uncounted_text
 from tpmdp.study.events import SessionEvent
 from tpmdp.study.identity import read_key
 from tpmdp.study.join import check_in, take_part
 from tpmdp.study.model import Study
-from tpmdp.study.party_check import PartyCheck
+from tpmdp.study.party_check import Begun, PartyCheck
 from tpmdp.study.peers import author_notice, check_peers, find_peers, has_no_session
+from tpmdp.study.progress import finished_release, sessions_in, status_of
 from tpmdp.study.record import SessionRecord
 from tpmdp.study.release import PartyRelease
-from tpmdp.study.session import RELEASE, SessionAccount, key_of, open_or_create_ledger
+from tpmdp.study.round_account import account_of
+from tpmdp.study.session import key_of, open_or_create_ledger
 
 _OUTBOX: Final = "outbox"
 
@@ -108,29 +110,29 @@ class PartyFiles:
         ledger, which brings a new budget. A party without peers is told once what the author of the study could have
         done, if `warns_of_author`.
         """
-        study, name, path = self.study, self.name, self.ledger_file
+        study, name, path = self.study.first, self.name, self.ledger_file
         if self.key is None or path is None:
             raise InputError(f"key of {name}", "(none)", "is missing", "make one with tpmdp keygen")
         identity = read_key(self.key)
         relay = check_relay(study, url, plain_http)
-        offered = check_in(study, name, identity, terms=None if self.terms is None else self.terms())
+        offered = check_in(self.study, name, identity, terms=None if self.terms is None else self.terms())
         peers = self.peers_file
         if peers is not None:
             check_peers(offered, identity.public_key().public_bytes_raw(), peers)
 
         def read_contribution() -> Contribution:
-            contribution = contribute(study, offered, name, table=read_records(study, name, self.data))
+            contribution = contribute(study, offered, name, table=read_records(self.study, name, self.data))
             for text in uncounted_text(contribution):
                 notice(text)
             return contribution
 
         contribution = None if path.exists() else read_contribution()  # bad data make no new ledger
-        with open_or_create_ledger(path, study, name, identity=identity) as ledger:
+        with open_or_create_ledger(path, self.study, name, identity=identity) as ledger:
             if contribution is not None:
                 epsilon, delta = ledger.limit(study.unit)
                 notice(f"made a new ledger {path}: at most epsilon {epsilon:g} at delta {delta:g}")
             else:
-                account = SessionAccount(study, offered, name, identity=identity, ledger=ledger)
+                account = account_of(study, offered, name, identity=identity, ledger=ledger)
                 contribution = account.stored_contribution()
                 if contribution is not None and self.data is not None:
                     notice(f"{name} has agreed before: its data are as they were then, not read again")
@@ -152,7 +154,31 @@ class PartyFiles:
         if path is None or not path.exists():
             return "unknown"
         with Ledger.open(path) as ledger:
-            return ledger.status(key_of(self._signed()))
+            return status_of(sessions_in(ledger, self.study, self._signed()))
+
+    def begun(self) -> list[Begun]:
+        """All sessions in the party's ledger that were begun and have not ended."""
+        path = self.ledger_file
+        if path is None or not path.exists():
+            return []
+        with Ledger.open(path) as ledger:
+            return begun_sessions(ledger)
+
+    def withdraw(self) -> None:
+        """Give up this session before it is charged: what is held for it is free again, and it is never resumed.
+
+        A LedgerError if it is not held, or was charged. `withdrawal_text` says what it means for the others.
+        """
+        path = self.ledger_file
+        assert path is not None
+        with Ledger.open(path) as ledger:
+            key = key_of(self._signed())
+            holds = [
+                each for each in ledger.holds() if (each.session, each.plan) == (key.session.hex(), key.plan.hex())
+            ]
+            if not holds:
+                ledger.cancel(key)  # which says why not
+            give_up(ledger, holds)
 
     def finished(self) -> PartyRelease | None:
         """What a finished session gave, from the ledger; None if it is not finished. Nothing is read, sent or charged.
@@ -163,12 +189,12 @@ class PartyFiles:
         if path is None or not path.exists():
             return None
         with Ledger.open(path) as ledger:
-            key = key_of(self._signed())
-            stored = ledger.private_state(key) if ledger.status(key) == "settled" else {}
-            if RELEASE not in stored:
+            reached = sessions_in(ledger, self.study, self._signed())
+            release = finished_release(self.study, self.name, reached)
+            if release is None:
                 return None
-            release = PartyRelease.of_plain(json.loads(stored[RELEASE]))
-            note = "the others may not have their answers yet; they can be sent again" if _OUTBOX in stored else ""
+            is_lead = _OUTBOX in ledger.private_names(key_of(reached[-1].terms))
+            note = "the others may not have their answers yet; they can be sent again" if is_lead else ""
             return replace(release.with_ledger(ledger, self.study.unit, again=True), note=note)
 
     def _signed(self) -> Terms:

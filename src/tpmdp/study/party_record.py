@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 
 from tpmdp.errors import InputError, shown
@@ -10,8 +9,8 @@ from tpmdp.ledger import Entry, Ledger
 from tpmdp.protocol.terms import Terms
 from tpmdp.queries.answer import Answer
 from tpmdp.study.model import Study
-from tpmdp.study.release import PartyRelease
-from tpmdp.study.session import RELEASE, key_of
+from tpmdp.study.progress import sessions_in, stand_ins
+from tpmdp.study.session import key_of
 
 
 @dataclass(frozen=True)
@@ -45,16 +44,24 @@ class PartyRecord:
     balance: LedgerBalance
     bytes_sent: int | None = None  # None: the session has not ended for this party
     missing: tuple[str, ...] = ()  # parties that dropped out
+    rounds: int = 1  # sessions of the study
 
     @property
     def charge(self) -> Entry | None:
-        """The entry that charges the session; None if it was not charged."""
+        """The entry that charges the session, or the first round; None if it was not charged."""
         return next((entry for entry in self.entries if entry.is_charge), None)
 
     @property
     def status(self) -> str:
-        """How far the session has come for this party: held, charged or settled."""
-        return {"hold": "held", "settle": "settled"}.get(self.entries[-1].kind, "charged")
+        """How far the session has come for this party: held, charged or settled; by rounds, the last one."""
+        if self.rounds_done == self.rounds:
+            return "settled"
+        return "held" if self.charge is None else "charged"
+
+    @property
+    def rounds_done(self) -> int:
+        """How many sessions of the study have ended for this party."""
+        return sum(entry.kind == "settle" for entry in self.entries)
 
     @property
     def later(self) -> int:
@@ -65,8 +72,10 @@ class PartyRecord:
     def of(cls, study: Study, terms: Terms, ledger: Ledger) -> tuple[PartyRecord, tuple[Answer, ...] | None]:
         """The record of the party that the ledger belongs to, and the answers if the ledger has them."""
         party, key = party_of(study, ledger), key_of(terms)
-        entries = ledger.entries_of(key)
-        if not entries:
+        reached = sessions_in(ledger, study, terms)
+        keys = [*(key_of(each.terms) for each in reached), *stand_ins(study, terms)]
+        entries = sorted((entry for each in keys for entry in ledger.entries_of(each)), key=lambda entry: entry.number)
+        if not ledger.entries_of(key):
             other = ledger.charged_plan(key.session)
             rule = f"has no entry of {shown(terms.label)} with this plan"
             remedy = "check the number of the session; for a report on the plan, name the study without a ledger"
@@ -75,12 +84,13 @@ class PartyRecord:
                 remedy = "give the study file, and the terms if there were any, with which the party joined"
             raise InputError("ledger", str(ledger.path), rule, remedy)
         newest = ledger.newest(1)[0]
-        record = cls(party, tuple(entries), (newest.number, newest.hash), balance=LedgerBalance.of(ledger, study.unit))
-        stored = ledger.private_state(key).get(RELEASE)
-        if stored is None:
+        head, balance = (newest.number, newest.hash), LedgerBalance.of(ledger, study.unit)
+        record = cls(party, tuple(entries), head, balance=balance, rounds=study.rounds)
+        done = [each.release for each in reached if each.release is not None]
+        if not done:
             return record, None
-        release = PartyRelease.of_plain(json.loads(stored))
-        return replace(record, bytes_sent=release.bytes_sent, missing=release.missing), release.answers
+        sent = sum(release.bytes_sent for release in done) if len(done) == study.rounds else None
+        return replace(record, bytes_sent=sent, missing=done[-1].missing), done[-1].answers
 
 
 @dataclass(frozen=True)

@@ -20,16 +20,19 @@ from tpmdp._version import __version__
 from tpmdp.engines.contract import guarantee_text, lacks_noise
 from tpmdp.engines.mpyc.job import MpycJob, guarantee_of
 from tpmdp.errors import CertificateError, InputError, shown
-from tpmdp.ledger import Entry, Ledger, promise, square_up
+from tpmdp.ledger import Entry, Ledger, promise, rounded_up
 from tpmdp.ledger.entry import entry_hash
 from tpmdp.ledger.spending import check_limit
 from tpmdp.protocol.terms import Terms
 from tpmdp.queries.answer import Answer
 from tpmdp.queries.catalogue import KINDS, Kinds
 from tpmdp.queries.computation import SharedFunction
+from tpmdp.queries.rounds import Point
+from tpmdp.study.cost import JointTerms, all_terms, check_joint, joint_epsilon
 from tpmdp.study.expectation import trial_terms
 from tpmdp.study.model import Study
 from tpmdp.study.party_record import LedgerBalance, LedgerComparison, PartyRecord, party_of
+from tpmdp.study.progress import sessions_in, stand_ins
 from tpmdp.study.session import key_of
 
 FORMAT: Final = "tpmdp.session"
@@ -42,6 +45,14 @@ _OTHER_MACHINE: Final = 1e-9  # logarithms differ between machines in the last d
 
 
 @dataclass(frozen=True, eq=False)
+class LaterRound:
+    """A round after the first: the points at which it asks, and its terms."""
+
+    points: Mapping[str, Point]
+    terms: Terms
+
+
+@dataclass(frozen=True, eq=False)
 class SessionRecord:
     """A session, planned or run. `answers` is None where the record must not have them, or nobody has them yet."""
 
@@ -51,6 +62,7 @@ class SessionRecord:
     answers: tuple[Answer, ...] | None = None
     written_by: str = __version__
     is_draft: bool = False  # parties have no keys yet: nothing can be signed
+    later: tuple[LaterRound, ...] = ()  # of a study by rounds: those after the first that are known
 
     @classmethod
     def of(
@@ -84,7 +96,30 @@ class SessionRecord:
             value = ", ".join(str(ledger.path) for ledger in ledgers) or "(none)"
             raise InputError("ledger", value, rule, f"give the ledger of a receiver whose session has ended: {who}")
         records = tuple(sorted((record for record, _ in pairs), key=lambda record: study.index(record.party)))
-        return cls(study, signed, records, answers=answers if with_answer else None)
+        reached = max((sessions_in(ledger, study, signed) for ledger in ledgers), key=len, default=[])
+        later = tuple(LaterRound(dict(each.study.part.points), each.terms) for each in reached[1:] if each.study.part)
+        return cls(study, signed, records, answers=answers if with_answer else None, later=later)
+
+    @cached_property
+    def sessions(self) -> tuple[tuple[Study, Terms], ...]:
+        """The sessions of the study that are known: one, or several rounds."""
+        try:
+            rounds = [(self.study.round(number, each.points), each.terms) for number, each in enumerate(self.later, 2)]
+        except (ArithmeticError, LookupError, TypeError, ValueError):  # of points that no round led to
+            raise CertificateError("points violated: a round cannot be asked at these points") from None
+        return ((self.study.first, self.terms), *rounds)
+
+    @cached_property
+    def every_terms(self) -> tuple[Terms, ...]:
+        """The terms of all sessions; of rounds that are not known yet, at guessed points."""
+        known = [terms for _, terms in self.sessions]
+        return (*known, *all_terms(self.study, self.terms)[len(known) :])
+
+    @cached_property
+    def joint_terms(self) -> Terms:
+        """The terms with what all sessions together cost each party, against the budgets that the parties offer."""
+        every = self.every_terms
+        return self.terms if len(every) == 1 else JointTerms.of_rounds(self.study, every)
 
     @property
     def status(self) -> str:
@@ -108,10 +143,12 @@ class SessionRecord:
         return guarantee_of(MpycJob.of(self.terms, query.function, parameters, sizes=query.sizes(parties)))
 
     def charge_of(self, party: str) -> float:
-        """What the session costs a party: its real epsilon at its own delta, rounded up."""
+        """What the session costs a party: its real epsilon at its own delta, rounded up; by rounds, those charged."""
         index = self.study.index(party)
-        mu, closeness = self.terms.charge(index)
-        return promise(square_up(mu), closeness, float(self.terms.spec.delta[index]))
+        record = next((each for each in self.parties if each.party == party), None)
+        charged = {entry.session for entry in record.entries if entry.is_charge} if record is not None else set()
+        every = [terms for terms in self.every_terms if not charged or terms.session.hex() in charged]
+        return joint_epsilon(self.study, index, every)
 
     # As a document ----------------------------------------------------------------------------------------------------
 
@@ -129,6 +166,7 @@ class SessionRecord:
             "terms": self.terms.canonical(),
             "plan_hash": self.terms.plan_hash.hex(),
             "keyless_hash": self.terms.keyless_hash.hex(),
+            **({"rounds": [_plain_round(each) for each in self.later]} if self.study.rounds > 1 else {}),
             "parties": [
                 {
                     "party": record.party,
@@ -155,7 +193,7 @@ class SessionRecord:
             value = f"{read.written(given.get('format'))} version {read.written(given.get('version'))}"
             remedy = "use the tpmdp that wrote it, or make it again with tpmdp report, from the study and the ledger"
             raise InputError("format", value, f"is not {FORMAT} version {VERSION}", remedy)
-        root = read.table("record", document, [*keys, "plan_hash", "keyless_hash", "parties"])
+        root = read.table("record", document, [*keys, "plan_hash", "keyless_hash", "parties"], optional=("rounds",))
         study = _read_study(root["study"], kinds)
         answers = root["answers"]
         record = cls(
@@ -165,9 +203,13 @@ class SessionRecord:
             answers=None if answers is None else tuple(_read_answer(each) for each in read.entries("answers", answers)),
             written_by=_version("written_by", root["written_by"]),
             is_draft=read.truth("draft", root["draft"]),
+            later=tuple(_read_round(each) for each in read.entries("rounds", root["rounds"]) if study.rounds > 1)
+            if "rounds" in root
+            else (),
         )
         if canonical_json(record.document()) != canonical_json(document):
-            raise InputError("record", study.label, "does not agree with itself", _REMEDY)
+            problem = "does not agree with itself: it was changed or damaged, or another version of tpmdp wrote it"
+            raise CertificateError(f"record violated: {shown(study.label)} {problem}")
         return record
 
     # Checks -----------------------------------------------------------------------------------------------------------
@@ -175,9 +217,12 @@ class SessionRecord:
     def check(self) -> list[str]:
         """Prove what can be proved from the record alone, in words; a `CertificateError` says what does not hold."""
         try:
-            self.study.check_terms(self.terms)
-            for index in range(self.terms.count):
-                self.terms.check(index)
+            if len(self.sessions) > self.study.rounds:
+                raise InputError("rounds", len(self.sessions), f"must be at most {self.study.rounds}", _REMEDY)
+            for study, terms in self.sessions:
+                study.check_terms(terms)
+                for index in range(terms.count):
+                    terms.check(index)
         except InputError as error:
             raise CertificateError(str(error)) from None
         statements = [f"the plan is for this study: {len(self.study.parties)} parties and {self._queries}"]
@@ -187,6 +232,12 @@ class SessionRecord:
             most = f"coalitions of up to {self.terms.colluders}"
             drop = f" besides {self.terms.tolerate} that drop out" if self.terms.tolerate else ""
             statements.append(f"every budget holds against {most}{drop}, proved in exact arithmetic")
+        if self.study.rounds > 1:
+            done = len(self.sessions)
+            text = "that of the first" if done == 1 else f"those of the first {done}"
+            statements.append(f"of the plans of {self.study.rounds} rounds, {text}, with the points at which they ask")
+            statements.append("all rounds together cost each party what it offers at most, by exact composition")
+            self._check_joint()
         if self.is_draft:
             if self.parties or self.answers is not None:
                 raise CertificateError("draft violated: a study without keys has no session")
@@ -204,11 +255,9 @@ class SessionRecord:
 
     def _check_party(self, record: PartyRecord) -> str:
         """The entries of a party are about this session, unaltered, and charge what it costs."""
-        name, key = record.party, key_of(self.terms)
-        kinds = ["charge" if entry.is_charge else entry.kind for entry in record.entries]
-        if kinds != [kind for kind in _ORDER if kind in kinds] or (kinds[-1] == "settle" and "charge" not in kinds):
-            raise CertificateError(f"ledger violated: entries of {name} are {', '.join(kinds)}")
-        mu, closeness = self.terms.charge(self.study.index(name))
+        name = record.party
+        self._check_kinds(record)
+        allowed = self._allowed(self.study.index(name))
         previous = None
         for entry in record.entries:
             if entry.hash != entry_hash(astuple(entry)):
@@ -218,11 +267,13 @@ class SessionRecord:
                 or (entry.number == previous.number + 1 and entry.previous != previous.hash)
             ):
                 raise CertificateError(f"ledger violated: entry {entry.number} of {name} is out of order")
-            if (entry.session, entry.plan) != (key.session.hex(), key.plan.hex()) or entry.study != self.study.label:
+            label, cost = allowed.get((entry.session, entry.plan), ("", (0.0, 0.0)))
+            if entry.study != label:
                 raise CertificateError(f"ledger violated: entry {entry.number} of {name} is about another session")
-            if (entry.is_charge or entry.kind == "hold") and (entry.mu, entry.closeness) != (mu, closeness):
+            if (entry.is_charge or entry.kind == "hold") and (entry.mu, entry.closeness) != cost:
                 raise CertificateError(f"charge violated: entry {entry.number} of {name} is not what the plan costs")
             previous = entry
+        self._check_order(record)
         if len(record.missing) > self.study.tolerate or name in record.missing:
             raise CertificateError(f"drop-outs violated: {name} says that {len(record.missing)} dropped out")
         number, head = record.head
@@ -236,16 +287,53 @@ class SessionRecord:
             raise CertificateError(f"balance violated: {name} has spent more than the record says")
         if not 0 <= record.balance.left <= record.balance.limit_epsilon:
             raise CertificateError(f"balance violated: {name} cannot have so much left")
-        what = {"held": "has set room aside", "charged": "was charged", "settled": "was charged"}[record.status]
-        entries = f"{len(kinds)} of the {number} entries in its ledger"
-        return f"{name} {what} for this session and plan: {entries}, with their hashes; head {head[:16]}"
+        epsilon = rounded_up(self.charge_of(name))
+        what = f"room set aside for epsilon {epsilon}" if record.status == "held" else f"charged epsilon {epsilon}"
+        entries = f"{len(record.entries)} of the {number} entries in its ledger"
+        return (
+            f"the entries of {name} in this file fit together: {what} for this session and plan ({entries}, with their "
+            f"hashes; head {head[:16]})"
+        )
+
+    def _allowed(self, index: int) -> dict[tuple[str, str], tuple[str, tuple[float, float]]]:
+        """The entries that a party may have, by session and plan: their label, mu and closeness."""
+        places = [(study.label, key_of(terms), terms) for study, terms in self.sessions]
+        rest = zip(stand_ins(self.study, self.terms), self.every_terms[1:], strict=True)
+        places += [(terms.label, key, terms) for key, terms in rest]
+        return {(key.session.hex(), key.plan.hex()): (label, terms.charge(index)) for label, key, terms in places}
+
+    def _check_kinds(self, record: PartyRecord) -> None:
+        """Every session is held, charged and settled, in this order."""
+        groups: dict[tuple[str, str], list[str]] = {}
+        for entry in record.entries:
+            place = (entry.session, entry.plan) if self.study.rounds > 1 else ("", "")
+            groups.setdefault(place, []).append("charge" if entry.is_charge else entry.kind)
+        for kinds in groups.values():
+            if kinds != [kind for kind in _ORDER if kind in kinds] or (kinds[-1] == "settle" and "charge" not in kinds):
+                raise CertificateError(f"ledger violated: entries of {record.party} are {', '.join(kinds)}")
+
+    def _check_order(self, record: PartyRecord) -> None:
+        """Each round is charged after the one before has ended."""
+        charged = [entry.session for entry in record.entries if entry.is_charge]
+        ended = [entry.session for entry in record.entries if entry.kind == "settle"]
+        order = [terms.session.hex() for _, terms in self.sessions]
+        if charged != order[: len(charged)] or ended != order[: len(ended)] or len(charged) > len(ended) + 1:
+            raise CertificateError(f"ledger violated: the rounds of {record.party} are not in order")
+
+    def _check_joint(self) -> None:
+        """All rounds together cost every party what it offers at most."""
+        try:
+            for index in range(self.terms.count):
+                check_joint(self.study, index, self.every_terms)
+        except InputError as error:
+            raise CertificateError(f"budget violated: {error}") from None
 
     def _check_answers(self) -> None:
         names = {query.name for query in self.study.queries}
         for answer in self.answers or ():
             if answer.query not in names:
                 raise CertificateError(f"answer violated: {shown(answer.query)} is not a query of the study")
-        if not any(record.party in self.study.receivers and record.status == "settled" for record in self.parties):
+        if not any(record.party in self.study.receivers and record.rounds_done for record in self.parties):
             raise CertificateError("answer violated: no receiver in this record has finished the session")
 
     def check_ledger(self, ledger: Ledger) -> LedgerComparison:
@@ -294,7 +382,7 @@ class SessionRecord:
         """Compare with the hash of a draft that was approved."""
         digits, own = text.strip().lower(), self.terms.keyless_hash.hex()
         if not _HASH.fullmatch(digits):
-            rule = "must be 64 digits of hexadecimal"
+            rule = "must be 64 characters (0-9, a-f)"
             raise InputError("approved", text, rule, "copy it from the draft, or from tpmdp fingerprint")
         if digits != own:
             raise CertificateError(f"approval violated: the approved study has another hash than {own}")
@@ -307,17 +395,19 @@ class SessionRecord:
         is_approved: bool = False,
         by_ledger: str = "with --ledger",
         by_hash: str = "with --approved",
+        by_words: str = "tpmdp fingerprint",
     ) -> list[str]:
         """What neither the record alone nor a comparison with these ledgers proves, in words.
 
-        `by_ledger` and `by_hash` say where a ledger and the hash of the draft are given.
+        `by_ledger` and `by_hash` say where a ledger and the hash of the draft are given; `by_words` has the ten words.
         """
         points = [point for each in compared for point in each.open_points]
         done = {each.party for each in compared}
         others = [record.party for record in self.parties if record.party not in done]
         if others:
             whose = "yours" if not done else "theirs"
-            points.append(f"that the entries are in the ledgers of {_some(others)}: give {whose} {by_ledger}")
+            have, has = ("the ledgers", "have") if len(others) > 1 else ("the ledger", "has")
+            points.append(f"that {have} of {_some(others)} really {has} these entries: give {whose} {by_ledger}")
             points.append(
                 f"limits, sums spent, bytes sent and drop-outs as {_some(others)} saw them: only their ledgers tell"
             )
@@ -327,9 +417,13 @@ class SessionRecord:
         if not is_approved:
             points.append(f"that this is the study you approved: give the hash of the draft {by_hash}")
         if not self.is_draft:
-            points.append("who holds the keys: one person can make them all; compare tpmdp fingerprint by telephone")
+            points.append(f"who holds the keys: one person can make them all; compare {by_words} by telephone")
         if self.answers is not None and not any(each.has_answer for each in compared):
             points.append(f"that this is the answer: give the ledger of a receiver {by_ledger}")
+        if self.study.purpose or self.study.contact:
+            points.append("purpose and contact: nobody signs them")
+        points.append("whether every party adds its noise: nobody can see whether another one did")
+        points.append("whether the data of the other parties are true: nobody can see it")
         return points
 
 
@@ -373,21 +467,52 @@ def _read_party(study: Study, value: Any) -> PartyRecord:
         balance=LedgerBalance(**{key: _hex(key, each) for key, each in balance.items()}),
         bytes_sent=None if sent is None else read.whole("bytes_sent", sent, 0, high=1 << 53),
         missing=missing,
+        rounds=study.rounds,
     )
+
+
+def _plain_round(later: LaterRound) -> dict[str, Any]:
+    points = {name: [number.hex() for number in point] for name, point in later.points.items()}
+    return {"points": points, "terms": later.terms.canonical()}
+
+
+def _read_round(value: Any) -> LaterRound:
+    table = read.table("round", value, ("points", "terms"))
+    if not isinstance(table["points"], dict):
+        raise InputError("points", read.written(table["points"]), "must be a table", _REMEDY)
+    points = {
+        name: tuple(_hex(f"point of {name}", each) for each in read.entries("point", point))
+        for name, point in table["points"].items()
+    }
+    return LaterRound(points, Terms.parse(_text("terms", table["terms"])))
 
 
 def _read_answer(value: Any) -> Answer:
     keys = ("query", "part", "value", "standard_error", "low", "high", "note")
-    table = read.table("answer", value, keys, optional=("noise", "always_low", "always_high"))
+    table = read.table("answer", value, keys, optional=("noise", "always_low", "always_high", "further"))
     for key, each in table.items():
         if key in ("query", "part", "note"):
             _text(key, each)
+        elif key == "further":
+            _check_further(each)
         elif each is not None:
             read.number(key, each, finite=True)
     try:
         return Answer.of_plain(table)
     except (KeyError, TypeError, ValueError):
         raise InputError("answer", read.written(value), "is not an answer", _REMEDY) from None
+
+
+def _check_further(value: Any) -> None:
+    """Refuse what are not further intervals by what they cover: two ends each, of which None stands for infinity."""
+    if not isinstance(value, dict):
+        raise InputError("further", read.written(value), "are not intervals", _REMEDY)
+    for ends in value.values():
+        if not isinstance(ends, list) or len(ends) != 2:
+            raise InputError("further", read.written(ends), "is not an interval", _REMEDY)
+        for end in ends:
+            if end is not None:
+                read.number("further", end, finite=True)
 
 
 def _read_study(value: Any, kinds: Kinds) -> Study:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ from tpmdp._util.numbers import plural
 from tpmdp.errors import InputError
 from tpmdp.ledger import Ledger, rounded_up
 from tpmdp.queries.answer import Answer
+from tpmdp.queries.rounds import Point
 from tpmdp.study.display import answer_rows, answers_html, charges_html
 from tpmdp.study.model import Study
 
@@ -40,6 +41,9 @@ class PartyRelease:
     note: str = ""  # what the party should still do, if anything
     assumes: str = ""  # what the answers assume besides, with weights
     missing: tuple[str, ...] = ()  # parties that dropped out: their data are not in the answers
+    rounds: int = 1  # of the study
+    rounds_done: int = 1  # fewer: it ended early, and `answers` are those of the last round that was done
+    points: Mapping[str, Point] = field(default_factory=dict)  # of a round: at which the next one asks, by query
 
     def __repr__(self) -> str:
         got = "a receipt" if self.answers is None else plural(len(self.answers), "answer")
@@ -49,6 +53,11 @@ class PartyRelease:
         answers = "" if self.answers is None else answers_html(self.answers)
         charges = charges_html([(self.party, self.answers is not None, self.epsilon, self.delta)])
         return html_text(f"Release for {self.party}", "h4") + answers + charges + html_text(self.guarantee, "p")
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the study ended before its last round."""
+        return self.rounds_done < self.rounds
 
     def rows(self) -> list[dict[str, Any]]:
         """The answers as one mapping each; infinite where there is no error bar."""
@@ -66,6 +75,10 @@ class PartyRelease:
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         values |= {key: str(values[key]) for key in _NUMBERS if values[key] == math.inf}
         values["answers"] = None if self.answers is None else [answer.plain() for answer in self.answers]
+        values["points"] = {name: list(point) for name, point in self.points.items()}
+        if self.rounds == 1:
+            unused = {"rounds", "rounds_done", *([] if self.points else ["points"])}
+            values = {key: value for key, value in values.items() if key not in unused}
         return values
 
     @classmethod
@@ -75,7 +88,28 @@ class PartyRelease:
         answers = values["answers"]
         if answers is not None:
             answers = tuple(Answer.of_plain(answer) for answer in answers)
-        return cls(**{**values, **numbers, "answers": answers, "missing": tuple(values.get("missing", ()))})
+        points = {name: tuple(map(float, point)) for name, point in values.get("points", {}).items()}
+        more = {"answers": answers, "missing": tuple(values.get("missing", ())), "points": points}
+        return cls(**{**values, **numbers, **more})
+
+    @classmethod
+    def of_rounds(cls, done: Sequence[PartyRelease], whole: Study, *, epsilon: float, note: str = "") -> PartyRelease:
+        """What a study by rounds gave, from the rounds that were done; `epsilon` is what they cost together.
+
+        `note` says why it was not all of them.
+        """
+        last = done[-1]
+        return replace(
+            last,
+            epsilon=epsilon,
+            bytes_sent=sum(each.bytes_sent for each in done),
+            attempt=max(each.attempt for each in done),
+            again=all(each.again for each in done),
+            note=note or last.note,
+            rounds=whole.rounds,
+            rounds_done=len(done),
+            points={},
+        )
 
     def with_ledger(self, ledger: Ledger, unit: str, again: bool = False) -> PartyRelease:
         """The same with what the ledger says now about this unit."""

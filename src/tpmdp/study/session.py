@@ -24,14 +24,15 @@ from tpmdp._util.arrays import IntArray
 from tpmdp.engines.contract import guarantee_text
 from tpmdp.engines.relay.wire import join_frames
 from tpmdp.errors import FileError, InputError, shown
-from tpmdp.ledger import Charge, Ledger, LedgerError, SessionKey, promise, square_up
+from tpmdp.ledger import Ledger, LedgerError, OverspendError, SessionKey, Stored
 from tpmdp.noise.discrete_gaussian import discrete_gaussian
 from tpmdp.noise.source import NoiseSource, system_source, unexpanded_source
 from tpmdp.protocol.masks import Mask, to_words, word_type
 from tpmdp.protocol.party import ProtocolError
 from tpmdp.protocol.terms import Terms
-from tpmdp.study.answers import answers
+from tpmdp.study.answers import answers, points_after
 from tpmdp.study.contribution import Contribution
+from tpmdp.study.cost import all_terms, charge_of, joint_charge, joint_epsilon
 from tpmdp.study.model import Study
 from tpmdp.study.release import PartyRelease
 
@@ -41,12 +42,6 @@ _STATISTIC: Final = "statistic"
 _DATA: Final = "data"
 _KEPT: Final[tuple[str, ...]] = ("plan", _DATA)  # of a settled session, to recognise it
 _NONCE_BYTES: Final = 12
-
-
-def charge_of(terms: Terms, index: int) -> Charge:
-    """What the session costs the party: the protection it really has, not the budget it offered."""
-    mu, closeness = terms.charge(index)
-    return Charge(mu, closeness, float(terms.spec.epsilon[index]), delta=float(terms.spec.delta[index]))
 
 
 def noise_source(terms: Terms) -> NoiseSource:
@@ -80,15 +75,26 @@ def draw_vector(contribution: Contribution) -> Mask:
 
 
 def check_room(study: Study, terms: Terms, index: int, ledger: Ledger) -> None:
-    """Refuse what the party's ledger would refuse, before anybody sends a message."""
+    """Refuse what the party's ledger would refuse, before anybody sends a message; for the first round, of all."""
     check_noise(terms, index, ledger.limit(study.unit)[0])
+    try:
+        _check_entries(study, terms, index, ledger=ledger)
+    except (LedgerError, OverspendError):
+        if ledger.status(key_of(terms)) in ("unknown", "cancelled"):  # else another process entered it meanwhile
+            raise
+
+
+def _check_entries(study: Study, terms: Terms, index: int, *, ledger: Ledger) -> None:
     key = key_of(terms)
     if ledger.status(key) == "unknown" and ledger.charged_plan(key.session) is not None:
         remedy = (
             f"set another number for the session, which is charged anew ({_another(study)}), or take back the change"
         )
         raise LedgerError(shown(study.label), "was charged with another plan or query", remedy)
-    ledger.check_room(key, study.label, charge_of(terms, index), unit=study.unit)
+    every = all_terms(study, terms)
+    others = [each.session for each in every[1:]]
+    label = study.label if len(every) == 1 or study.part is None else study.part.whole.label
+    ledger.check_room(key, label, joint_charge(study, index, every), unit=study.unit, others=others)
 
 
 def _another(study: Study) -> str:
@@ -109,6 +115,12 @@ def key_of(terms: Terms) -> SessionKey:
     return SessionKey(terms.session, terms.plan_hash)
 
 
+def agreed_before(ledger: Ledger, key: SessionKey) -> bool:
+    """Whether the party's agreement to a session may have left, and the session goes on."""
+    is_under_way = ledger.status(key) in ("held", "charged")
+    return is_under_way and bool({_AGREED, "vector"} & set(ledger.private_names(key)))
+
+
 class SessionAccount:
     """One party's session in its ledger: hold, agree, charge, settle.
 
@@ -126,6 +138,16 @@ class SessionAccount:
         self._cipher, self._hash_key = AESGCM(secret[:32]), secret[32:]
 
     @property
+    def _own_stand_in(self) -> SessionKey | None:
+        """What stood in the ledger for this session while its plan was not known."""
+        return None
+
+    @property
+    def sessions(self) -> list[bytes]:
+        """All sessions of the study, whatever its plan."""
+        return [self.key.session]
+
+    @property
     def is_settled(self) -> bool:
         """Whether the session has ended."""
         return self._ledger.status(self.key) == "settled"
@@ -133,9 +155,7 @@ class SessionAccount:
     @property
     def has_agreed(self) -> bool:
         """Whether the party's agreement may have left, and the session goes on."""
-        return self._ledger.status(self.key) in ("held", "charged") and bool(
-            {_AGREED, "vector"} & set(self._ledger.private_names(self.key))
-        )
+        return agreed_before(self._ledger, self.key)
 
     def stored(self) -> dict[str, bytes]:
         """The private state of the session."""
@@ -154,13 +174,8 @@ class SessionAccount:
         study, terms = self._study, self._terms
         if self._ledger.status(self.key) == "unknown":
             check_room(study, terms, contribution.index, ledger=self._ledger)
-        values = {
-            "plan": terms.plan_hash,
-            _STATISTIC: self._sealed(contribution.encoded),
-            _DATA: self._fingerprint(contribution.encoded),
-        }
-        charge = charge_of(terms, contribution.index)
-        stored = self._ledger.hold(self.key, study.label, charge, unit=study.unit, private=values)
+        values = self._private(contribution)
+        stored = self._enter(contribution, values)
         if stored.new:
             return contribution
         if "vector" in stored.private:
@@ -168,6 +183,19 @@ class SessionAccount:
             return contribution
         self._ledger.replace_unless(self.key, values, unless=_AGREED)
         return self.stored_contribution() or contribution
+
+    def _private(self, contribution: Contribution) -> dict[str, bytes]:
+        """What is stored with the hold."""
+        encoded = contribution.encoded
+        return {"plan": self.key.plan, _STATISTIC: self._sealed(encoded), _DATA: self._fingerprint(encoded)}
+
+    def _enter(self, contribution: Contribution, values: Mapping[str, bytes]) -> Stored:
+        """Hold the session in the ledger."""
+        charge = charge_of(self._terms, contribution.index)
+        study = self._study
+        return self._ledger.hold(
+            self.key, study.label, charge, unit=study.unit, private=values, stand_in=self._own_stand_in
+        )
 
     def agree(self) -> None:
         """Note, before it happens, that the party's agreement leaves."""
@@ -180,7 +208,10 @@ class SessionAccount:
         if "vector" not in stored:
             private = {"vector": draw_vector(contribution).tobytes()}
             charge = charge_of(terms, contribution.index)
-            stored = self._ledger.charge(self.key, study.label, charge, unit=study.unit, private=private).private
+            entered = self._ledger.charge(
+                self.key, study.label, charge, unit=study.unit, private=private, stand_in=self._own_stand_in
+            )
+            stored = entered.private
         return np.frombuffer(stored["vector"], dtype=word_type(terms.grid.word))
 
     def check_same(self, contribution: Contribution, stored: Mapping[str, bytes]) -> None:
@@ -236,20 +267,20 @@ def party_release(
     if result is None and contribution.is_receiver:
         raise ProtocolError(f"{contribution.party} is a receiver and got no answer: run the same command again")
     names = tuple(terms.spec.name(party) for party in sorted(missing))
-    delta = float(terms.spec.delta[index])
-    mu, closeness = terms.charge(index)
+    points = {} if study.part is None or study.part.is_last or result is None else points_after(study, terms, result)
     return PartyRelease(
         party=contribution.party,
         answers=None if result is None else tuple(answers(study, terms, result, missing=names)),
         guarantee=guarantee_text(terms) if guarantee is None else guarantee,
-        epsilon=promise(square_up(mu), closeness, delta),
-        delta=delta,
+        epsilon=joint_epsilon(study, index, [terms]),
+        delta=(study if study.part is None else study.part.whole).parties[index].delta,
         spent=None,
         left=None,
         bytes_sent=sent,
         attempt=attempt,
         assumes=study.assumes,
         missing=names,
+        points=points,
     )
 
 

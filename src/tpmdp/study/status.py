@@ -14,6 +14,7 @@ from tpmdp.engines.relay.mailbox import Mailbox
 from tpmdp.engines.relay.status import SessionStatus
 from tpmdp.errors import InputError
 from tpmdp.protocol.terms import Terms
+from tpmdp.study.cost import all_terms
 from tpmdp.study.events import names_text
 from tpmdp.study.model import Study
 
@@ -50,10 +51,22 @@ class StudyStatus:
     lead: str
     """The receiver that adds up."""
     parties: tuple[PartyStatus, ...]
+    round: int = 1
+    """The last round that the relay knows of."""
+    rounds: int = 1
 
     def plain(self) -> dict[str, Any]:
         """As values for JSON, with the summary."""
         return {**asdict(self), "summary": self.summary()}
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the lead receiver has sent answers and receipts; by rounds, of the last one."""
+        return self.round == self.rounds and self._is_answered
+
+    @property
+    def _is_answered(self) -> bool:
+        return any(party.answered for party in self.parties)
 
     def summary(self) -> str:
         """Where the session stands, in one sentence.
@@ -63,9 +76,12 @@ class StudyStatus:
         >>> StudyStatus("demo / session 1", known=True, attempt=1, lead="north", parties=(here, away)).summary()
         '1 of 2 have joined; waiting for south'
         """
+        return self._summary() if self.rounds == 1 else f"round {self.round} of {self.rounds}: {self._summary()}"
+
+    def _summary(self) -> str:
         if not any(party.agreed or party.other_plan for party in self.parties):
             return "nobody has joined at this relay yet"
-        if any(party.answered for party in self.parties):
+        if self._is_answered:
             return "finished: the lead receiver has sent answers and receipts"
         count = len(self.parties)
         agreed = [party for party in self.parties if party.agreed]
@@ -77,7 +93,7 @@ class StudyStatus:
         submissions = self._lacking(lambda party: party.submitted or party.party == self.lead)
         if submissions:
             return f"all {count} have joined; waiting for the submission of {submissions}"
-        return f"all have submitted; waiting for the answer of {self.lead}"
+        return f"all have submitted; waiting for {self.lead}, which adds up"
 
     def _lacking(self, has: Callable[[PartyStatus], bool]) -> str:
         return names_text([party.party for party in self.parties if not has(party)])
@@ -96,18 +112,33 @@ def study_status(
     RelayError if the relay cannot be used now.
     """
     offered = study.terms() if terms is None else terms
-    index = asking_party(study, identity, relay, terms=offered)
+    asking_party(study, identity, relay, terms=offered)
+    every = all_terms(study, offered)
+    for number in range(len(every), 0, -1):  # the plan of a later round binds points that only its parties know
+        status = _look(every[number - 1], identity, relay, authority=certificate_authority, any_plan=number > 1)
+        if status is not None or number == 1:
+            break
+    return replace(_standing(study, offered.lead, status), round=number, rounds=len(every))
+
+
+def _look(
+    terms: Terms,
+    identity: Ed25519PrivateKey,
+    relay: str,
+    *,
+    authority: StrPath | None,
+    any_plan: bool,
+) -> SessionStatus | None:
     mailbox = Mailbox(
         relay,
-        offered,
-        index,
+        terms,
+        terms.roster.index(identity.public_key().public_bytes_raw()),
         identity=identity,
         deadline=now_s() + _TIMEOUT_S,
-        certificate_authority=None if certificate_authority is None else as_path(certificate_authority),
+        certificate_authority=None if authority is None else as_path(authority),
     )
     with mailbox:
-        status = mailbox.look()
-    return _standing(study, offered.lead, status)
+        return mailbox.look(any_plan=any_plan)
 
 
 def asking_party(study: Study, identity: Ed25519PrivateKey, relay: str, *, terms: Terms) -> int:

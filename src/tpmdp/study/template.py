@@ -31,6 +31,9 @@ _HEAD: Final = """\
 #   tpmdp query explain --study {file}   what it would give and cost; nothing is run
 #   tpmdp run {file}                     a trial on this machine
 #   tpmdp invite {file}                  a file for every party, with the command to join
+# Two lines that every invitation shows, if you write them here without the first #:
+# purpose = "what the answer is for"
+# contact = "whom to ask, and how"
 """
 _COMMENTS: Final = {
     "name = ": "shown to all parties",
@@ -80,7 +83,7 @@ def commented_toml(draft: Draft, file: str = STUDY_FILE) -> str:
     >>> query = {"name": "old", "kind": "count", "column": "age", "at_least": 65}
     >>> draft = Draft("flu", ["north", "south"], [1.0, 2.0], records=[9, 5], threshold=1, receivers=["all"],
     ...               queries=[query])
-    >>> print(commented_toml(draft).splitlines()[5])
+    >>> print(commented_toml(draft).splitlines()[8])
     name = "flu"  # shown to all parties
     """
     study = draft.study()

@@ -66,11 +66,10 @@ class _Drive:
     def run(self, failed: int) -> list[bytes]:
         party, mailbox = self._party, self._mailbox
         mailbox.post(party.start())
-        self._watch(party, mailbox.bytes_sent)
-        looking = failed == party.attempt
+        looking, is_first = failed == party.attempt, True  # what lies there is read before anything is said
         while True:
             self._check_deadline()
-            began, wait_s = now_s(), 0.0 if looking else self._deadline - now_s()
+            began, wait_s = now_s(), 0.0 if looking or is_first else self._deadline - now_s()
             least = max(1, party.missing)
             if least > 1:  # one request for all of them; a new attempt must not wait long for that
                 wait_s = min(wait_s, _ALL_WAIT_S)
@@ -86,7 +85,8 @@ class _Drive:
             if left is not None:
                 return left
             self._go_on()
-            self._rest(now_s() - began < PAUSE_S[0])
+            self._rest(now_s() - began < PAUSE_S[0] and not is_first)
+            is_first = False
 
     def _go_on(self) -> None:
         """At the lead receiver: go on without parties that may drop out, if nothing has come for long."""

@@ -21,7 +21,7 @@ import httpcore
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tpmdp._util.clock import now_s
-from tpmdp.engines.relay.status import SessionStatus
+from tpmdp.engines.relay.status import ANY_PLAN, SessionStatus
 from tpmdp.engines.relay.transport import TIMEOUT_S, DeadlineNetwork, client_tls
 from tpmdp.engines.relay.wire import (
     BATCH_MAX,
@@ -151,12 +151,13 @@ class Mailbox:
         except MessageError as error:
             raise RelayError(f"the relay sent nonsense ({error}): check its address") from None
 
-    def look(self) -> SessionStatus | None:
+    def look(self, *, any_plan: bool = False) -> SessionStatus | None:
         """Which parties have sent what, as the relay says; None if it does not know the session.
 
-        Asks at once and registers nothing; RelayError if the relay cannot be used now.
+        Asks at once and registers nothing; RelayError if the relay cannot be used now. With `any_plan`, under whatever
+        plan.
         """
-        path = f"{self._path}/status?plan={self._terms.plan_hash.hex()}"
+        path = f"{self._path}/status?plan={(ANY_PLAN if any_plan else self._terms.plan_hash).hex()}"
         try:
             status, nonce, body = self._exchange("GET", path, b"")
             if status == 401:

@@ -1,7 +1,8 @@
 """What the relay holds of a session: which parties have sent what. Asking changes nothing.
 
 Answer of GET /v1/sessions/ID/status?plan=HASH: the newest attempt under this plan hash, and sets of parties as bits. A
-party may ask; that shows it who has sent which kind of message, and no content.
+party may ask; that shows it who has sent which kind of message, and no content. A hash of
+ones only asks for any plan.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tpmdp.protocol.messages import HASH_BYTES, Kind, MessageError
 
 _SENT: Final = {"agreed": (Kind.AGREE, Kind.KEYS), "keys": (Kind.KEYS,), "submitted": (Kind.SUBMIT,)}
 _ANSWERS: Final = (Kind.RESULT, Kind.RECEIPT)
+ANY_PLAN: Final = b"\xff" * HASH_BYTES
 _SETS: Final = (*_SENT, "answered", "other_plan")
 _ATTEMPT_MAX: Final = 1_000_000
 
@@ -67,13 +69,15 @@ class SessionStatus:
 def query_status(connection: sqlite3.Connection, session: int, plan: bytes, *, count: int) -> SessionStatus:
     """Read the status from the relay's database."""
 
+    of_plan, plans = ("", ()) if plan == ANY_PLAN else ("AND plan = ?", (plan,))
+
     def rows(columns: str, kinds: tuple[Kind, ...]) -> list[tuple[int, ...]]:
         marks = ", ".join("?" * len(kinds))
         statement = (
             f"SELECT DISTINCT {columns} FROM messages INDEXED BY mail "  # noqa: S608
-            f"WHERE session = ? AND kind IN ({marks}) AND plan = ?"
+            f"WHERE session = ? AND kind IN ({marks}) {of_plan}"
         )
-        return connection.execute(statement, (session, *map(int, kinds), plan)).fetchall()
+        return connection.execute(statement, (session, *map(int, kinds), *plans)).fetchall()
 
     sent = {name: rows("sender, attempt", kinds) for name, kinds in _SENT.items()}
     attempt = max((number for _, number in sent["keys"]), default=0)

@@ -34,6 +34,7 @@ class ClaimStatus(StrEnum):
     FAILS = "does not hold"
     DEPENDS = "depends"
     UNKNOWN = "not measured"
+    UNDECIDED = "not decided by --quick"
 
 
 @dataclass(frozen=True)
@@ -58,22 +59,30 @@ class Claim:
     """Shown if the claim does not simply hold."""
     remark: str = ""
     """Always shown."""
+    too_quick: str = ""
+    """Why a quick run cannot decide it, although it has the points; empty if it can."""
 
-    def result(self, results: Results) -> ClaimResult:
-        """The result; "not measured" if a point that the check needs was not run."""
+    def result(self, results: Results, *, quick: bool = False) -> ClaimResult:
+        """The result; "not measured" if a point that the check needs was not run.
+
+        A `quick` run has fewer points and repetitions. It leaves a claim undecided rather than judge it differently.
+        """
         try:
-            return self.check(results)
+            result = self.check(results)
         except NotMeasuredError:
-            return ClaimResult(ClaimStatus.UNKNOWN, "")
+            return ClaimResult(ClaimStatus.UNDECIDED if quick else ClaimStatus.UNKNOWN, "")
+        return ClaimResult(ClaimStatus.UNDECIDED, result.measured) if quick and self.too_quick else result
 
     def note(self, result: ClaimResult) -> str:
         """The comment on this result."""
+        if result.status is ClaimStatus.UNDECIDED:
+            return self.too_quick or "The quick run leaves out points that this claim needs."
         fails = result.status in (ClaimStatus.FAILS, ClaimStatus.DEPENDS)
         return " ".join(text for text in (self.why if fails else "", self.remark) if text)
 
 
 def claim_in(
-    claims: list[Claim], where: str, text: str, *, why: str = "", remark: str = ""
+    claims: list[Claim], where: str, text: str, *, why: str = "", remark: str = "", too_quick: str = ""
 ) -> Callable[[Check], Check]:
     """A decorator: the function checks this sentence of the paper.
 
@@ -86,7 +95,7 @@ def claim_in(
     """
 
     def register(check: Check) -> Check:
-        claims.append(Claim(where, text, check, why=why, remark=remark))
+        claims.append(Claim(where, text, check, why=why, remark=remark, too_quick=too_quick))
         return check
 
     return register

@@ -290,6 +290,37 @@ def _near_curators(results: Results) -> ClaimResult:
     return result_of(similar, text + " at t = n/2")
 
 
+def _below_half(results: Results, *others: str) -> tuple[dict[str, list[float]], str]:
+    """G's error over that of each other mechanism at every threshold below half of the parties, and that as text."""
+    xs = [x for x in results.count.xs("threshold") if 2 * x < DEFAULT.parties]
+    ratios = {name: [results.count.ratio("threshold", x, "G", below=name) for x in xs] for name in others}
+    parts = [f"G/{name}: {span(values)}" for name, values in ratios.items()]
+    return ratios, f"{'; '.join(parts)} for t = {min(xs):g} to {max(xs):g} of {DEFAULT.parties:,}"
+
+
+@claim(
+    "introduction",
+    "Utility is comparable to centralized mechanisms when t < 0.5 n: to one noise for all (MIN)",
+    remark="Comparable means similar. For all budgets and receivers the factor is at most sqrt(n/(n - t)), below 1.42 "
+    "for t < n/2 (Theory, W1).",
+)
+def _comparable_to_one_noise(results: Results) -> ClaimResult:
+    ratios, text = _below_half(results, "MIN")
+    return result_of([max(ratios["MIN"]) <= SIMILAR], text)
+
+
+@claim(
+    "introduction",
+    "Utility is comparable to centralized mechanisms when t < 0.5 n: to a personalized one (Sample)",
+    why="Sample, which gives up the data of strict parties, has far less noise at every threshold. G is comparable to "
+    "it only where needs are alike: without conservative parties, or where the bias of Sample is as large as G's "
+    "noise (high densities, many parties).",
+)
+def _comparable_to_personalized(results: Results) -> ClaimResult:
+    ratios, text = _below_half(results, "Sample", "Sample, scaled back")
+    return result_of([max(ratios["Sample"]) <= SIMILAR], text)
+
+
 @claim("comparison with TMDP", "v(G)/v(TMDP) is O(1) max{1/n, need 2/need 1} when n - t is constant")
 def _one_strict_party(results: Results) -> ClaimResult:
     if not results.count.points:

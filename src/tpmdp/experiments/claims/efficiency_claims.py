@@ -18,7 +18,7 @@ from tpmdp.experiments.claims.claim import (
     rounded,
     span,
 )
-from tpmdp.experiments.efficiency_experiment import METHODS, RULES
+from tpmdp.experiments.efficiency_experiment import METHODS, OVERHEAD_BYTES, RULES
 from tpmdp.experiments.results import NotMeasuredError, Results, slope
 
 CLAIMS: Final[list[Claim]] = []
@@ -82,17 +82,28 @@ def _against_solvers(results: Results, column: str, compare: Compare) -> tuple[l
 
 @claim(
     "Fig. efficiency a",
-    "The space of Alg. 3 does not depend on n and t",
-    why="It does not depend on t. It depends on n as soon as arrays are larger than a page: it is O(n), as the paper's "
-    "own table says.",
+    "The space of Alg. 3 does not depend on t",
+    remark="This is about n for which it takes 1 MiB or more. With less, the pages that come with any work, and how "
+    "Linux counts them, hide it.",
 )
-def _flat_memory(results: Results) -> ClaimResult:
+def _same_memory_for_every_threshold(results: Results) -> ClaimResult:
     series, ratios = _ours_by_rule(results, "peak_bytes")
     memory = series["half"]
+    above = {n: ratio for n, ratio in ratios.items() if memory[n] >= OVERHEAD_BYTES}
+    text = f"largest over smallest among thresholds: {span(above.values(), 3)} for n >= {min(above, default=0):,}"
+    return result_of([max(above.values()) <= CONSTANT], text)
+
+
+@claim(
+    "Fig. efficiency a",
+    "The space of Alg. 3 does not depend on n",
+    why="It is O(n), as the paper's own table says: it grows with n as soon as arrays are larger than a few pages.",
+)
+def _same_memory_for_every_size(results: Results) -> ClaimResult:
+    memory = _ours_by_rule(results, "peak_bytes")[0]["half"]
     most, least = max(memory), min(memory)
     text = f"{_bytes(memory[least])} at n = {least}, {_bytes(memory[most])} at n = {most:,}"
-    text += f"; largest over smallest among thresholds {span(ratios.values())}"
-    return result_of([memory[most] / memory[least] <= CONSTANT, max(ratios.values()) <= CONSTANT], text)
+    return result_of([memory[most] / memory[least] <= CONSTANT], text)
 
 
 @claim("Fig. efficiency a", "It is much smaller than the solver's for n >= 15")
@@ -141,7 +152,11 @@ def _exponential_memory(results: Results) -> ClaimResult:
     return _exponential(results, "peak_bytes")
 
 
-@claim("Fig. efficiency b", "The solver's time grows with t")
+@claim(
+    "Fig. efficiency b",
+    "The solver's time grows with t",
+    too_quick="The quick run measures each time too few times for a busy machine.",
+)
 def _time_grows_with_threshold(results: Results) -> ClaimResult:
     return _grows_with_threshold(results, "seconds", _seconds)
 
@@ -150,6 +165,7 @@ def _time_grows_with_threshold(results: Results) -> ClaimResult:
     "Fig. efficiency b",
     "The time of Alg. 3 is the same for every t",
     why="The order is the same, not the time: selecting a rank and treating those above it costs more for some t.",
+    too_quick="The quick run repeats each time too few times to tell a difference of 10 %.",
 )
 def _same_time_for_every_threshold(results: Results) -> ClaimResult:
     _, ratios = _ours_by_rule(results, "seconds")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tpmdp.experiments.jobs import Row
-from tpmdp.report.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, RED, WINE
+from tpmdp.report.style import BLACK, BLUE, BROWN, GREEN, GREY, ORANGE, PURPLE, RED, SKY, VIOLET, WINE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,13 +57,19 @@ LOOKS: Final[dict[str, Look]] = {
     "non-pri": Look(BLACK, "", (0, (1, 1)), width=1.4),
     "PLDP": Look(GREEN, "D", (0, (4, 1, 1, 1, 1, 1)), size=4),
     "Sample": Look(PURPLE, "v", (0, (8, 2))),
+    "Sample, scaled back": Look(VIOLET, "<", (0, (8, 2, 2, 2)), size=4),
     "non-thre": Look(RED, "P", "-.", size=5),
     "TMDP": Look(ORANGE, "s", "--", width=1.5, size=6.5),
     "MIN": Look(GREY, "^", ":", width=1.6, size=4),
     "G": Look(BLUE, "o", "-", width=2.2, size=4, filled=True),
+    "T": Look(BROWN, "p", (0, (2, 1.5)), size=5),
+    "two levels": Look(SKY, ">", (0, (5, 1, 1, 1)), size=4.5),
     "W": Look(WINE, "*", (0, (3, 0.7)), width=2.2, size=6.5, filled=True),
 }
-LEGEND_ORDER: Final = ("G", "W", "TMDP", "non-thre", "MIN", "Sample", "PLDP", "non-pri", "mean")
+LEGEND_ORDER: Final = (
+    *("G", "W", "two levels", "T", "TMDP", "non-thre", "MIN", "Sample", "Sample, scaled back", "PLDP"),
+    *("non-pri", "mean"),
+)
 
 
 def number(row: Row, name: str) -> float:

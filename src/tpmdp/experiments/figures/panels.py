@@ -207,6 +207,7 @@ def enjoyed_panel(axes: Axes, rows: Sequence[Row]) -> None:
     )
     for name, look in LOOKS.items():
         some = sorted(chosen(rows, mechanism=name), key=lambda row: number(row, "asked"))
+        some = [row for row in some if number(row, "enjoyed") > 0]  # a party that is left out has no place on the axis
         if not some:
             continue
         # every one of the first, then ever fewer: they are uniform, and the axis is logarithmic
@@ -223,7 +224,8 @@ def draw_arrow(axes: Axes, x: float, high: float, low: float, text: str, text_y:
     """An arrow from one height down to another, and what it means left of it."""
     arrow = {"arrowstyle": "->", "color": BLACK, "shrinkA": 5, "shrinkB": 5}
     axes.annotate("", (x, low), (x, high), arrowprops=arrow)
-    axes.annotate(text, (x, text_y), (-10, 0), textcoords="offset points", ha="right", va="center")
+    blank = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1}  # lines may pass behind
+    axes.annotate(text, (x, text_y), (-10, 0), textcoords="offset points", ha="right", va="center", bbox=blank)
 
 
 def with_unit(units: Sequence[tuple[float, str]]) -> Callable[[float], str]:

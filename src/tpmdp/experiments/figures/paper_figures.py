@@ -55,7 +55,7 @@ _COSTS: Final = (
     ("peak_bytes", "Memory", "memory taken at the peak"),
     ("seconds", "Time", "time to find the noise plan"),
 )
-_ENJOYED: Final = ("G", "W", "TMDP", "Sample", "PLDP")
+_ENJOYED: Final = ("G", "W", "two levels", "T", "TMDP", "Sample", "Sample, scaled back", "PLDP")
 
 
 def draw_count(points: Sequence[Row], path: Path) -> None:
@@ -99,7 +99,7 @@ def _draw_errors(
         for place, axes in enumerate(figure.axes):
             log_axis(axes, "y", *error_range(points))
             axes.set_ylabel("" if place % columns else what)
-        legend(figure, names, 7 if len(names) <= 7 else 5)
+        legend(figure, names, 7 if len(names) <= 7 else 4)
 
 
 def draw_efficiency(rows: Sequence[Row], path: Path) -> None:
@@ -127,7 +127,7 @@ def draw_consortium(points: Sequence[Row], rows: Sequence[Row], path: Path) -> N
         (enjoyed, "Protection enjoyed", enjoyed_panel),
     ]
     with picture(path, WIDTH, 3.1) as figure:
-        legend(figure, _draw_panels(figure, every), 7)
+        legend(figure, _draw_panels(figure, every), 5)
 
 
 def draw_telling(count_points: Sequence[Row], consortium_rows: Sequence[Row], path: Path) -> None:
@@ -140,8 +140,8 @@ def draw_telling(count_points: Sequence[Row], consortium_rows: Sequence[Row], pa
     labels = {name: f"{name}: {mechanism.meaning}" for name, mechanism in MECHANISMS.items()}
     for ours in ("G", "W"):
         labels[ours] += " (this package)"
-    with picture(path, _WIDE, 4.4) as figure:
-        legend(figure, _draw_panels(figure, every), 3, labels=labels)
+    with picture(path, _WIDE, 4.8) as figure:
+        legend(figure, _draw_panels(figure, every), 2, labels=labels)
 
 
 def _by(rows: Sequence[Row], names: Sequence[str]) -> list[Row]:

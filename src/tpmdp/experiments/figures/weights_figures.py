@@ -27,7 +27,7 @@ from tpmdp.experiments.figures.axes import (
 )
 from tpmdp.experiments.figures.panels import chosen, draw_lines, error_range
 from tpmdp.experiments.jobs import Row
-from tpmdp.experiments.weights_experiment import LARGE
+from tpmdp.experiments.weights_experiment import LARGE, RIVALS
 from tpmdp.report.style import BLACK, GREY, picture
 
 if TYPE_CHECKING:
@@ -110,9 +110,7 @@ def draw_adversary(points: Sequence[Row], path: Path) -> None:
             axes.set_xticks([-1, -0.5, 0, 0.5, 1], ["\N{MINUS SIGN}1", "\N{MINUS SIGN}0.5", "0", "0.5", "1"])
             axes.set_xlabel("ones placed by budget\n(\N{MINUS SIGN}1: with the strictest, 1: with the most liberal)")
         shown: list[tuple[str, dict[str, Any]]] = [
-            ("G", LOOKS["G"].drawn()),
-            ("W", LOOKS["W"].drawn()),
-            ("Sample", LOOKS["Sample"].drawn()),
+            *((name, LOOKS[name].drawn()) for name in RIVALS),
             ("W at most (bound)", _AT_MOST.drawn()),
             ("95 % interval", _NARROW.drawn()),
             ("95 % interval, widened", _WIDENED.drawn()),

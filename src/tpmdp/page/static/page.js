@@ -5,7 +5,7 @@
   const waiting = new Map(); // form -> {controller, action}
 
   /** Put the new contents of elements in place, by their id; keep the focus where it was. */
-  function place(html) {
+  function place(html, isAside) {
     const fresh = new DOMParser().parseFromString(html, "text/html");
     const active = document.activeElement;
     const id = active && active.id;
@@ -25,7 +25,11 @@
         continue;
       }
       old.replaceChildren(...holder.childNodes);
+      const news = old.querySelector("[data-look]"); // what a button has done is shown, wherever the button is
+      if (news) news.scrollIntoView({ block: "nearest" });
     }
+    if (isAside) for (const line of document.querySelectorAll("#problem .problem")) line.dataset.aside = "";
+    markFieldSoon();
     if (id && document.activeElement !== active) {
       const again = document.getElementById(id);
       if (again) {
@@ -46,9 +50,78 @@
       const shown = old.querySelector("#" + CSS.escape(input.id) + "-value");
       if (shown) shown.textContent = mine.value;
     }
+    for (const note of fresh.querySelectorAll("[data-fresh]")) {
+      const mine = old.querySelector("#" + CSS.escape(note.id));
+      if (mine && mine.innerHTML !== note.innerHTML) mine.replaceChildren(...note.cloneNode(true).childNodes);
+    }
   }
 
-  async function send(form, action, extra) {
+  // The message about a field stands under it. While somebody types, it waits: half a number is no mistake.
+  let waitingMark = 0;
+  function markFieldSoon() {
+    clearTimeout(waitingMark);
+    const line = document.querySelector("#problem [data-field]");
+    for (const place of document.querySelectorAll("[data-outdated]")) {
+      const any = document.querySelector("#problem .problem:not([data-aside])"); // about files: results are as they were
+      place.textContent = any ? "Not up to date: " + (any.dataset.fix ? `mend ${any.dataset.fix}.` : any.textContent) : "";
+    }
+    const field = line && document.getElementById(line.dataset.field);
+    document.getElementById("problem")?.classList.toggle("hidden", Boolean(field));
+    const marked = document.querySelector("[aria-invalid][data-described]");
+    if (!field || field !== marked) unmarkField();
+    const shown = document.getElementById("field-problem");
+    if (!field || (shown && shown.textContent === line.textContent)) return;
+    waitingMark = setTimeout(() => markField(field, line.textContent), shown ? 0 : 500);
+  }
+
+  function unmarkField() {
+    for (const old of document.querySelectorAll("[data-described]")) {
+      old.removeAttribute("aria-invalid");
+      if (old.dataset.described) old.setAttribute("aria-describedby", old.dataset.described);
+      else old.removeAttribute("aria-describedby");
+      delete old.dataset.described;
+    }
+    document.getElementById("field-problem")?.closest("[data-message]").remove();
+  }
+
+  function markField(field, text) {
+    if (!field.isConnected) return;
+    unmarkField();
+    const row = field.closest("table.parties tr");
+    const message = document.createElement("p");
+    message.id = "field-problem";
+    message.textContent = text;
+    let holder = message;
+    if (row) {
+      holder = document.createElement("tr");
+      const cell = document.createElement("td");
+      cell.colSpan = row.cells.length;
+      cell.append(message);
+      holder.append(cell);
+      row.after(holder);
+    } else field.after(message);
+    holder.dataset.message = "";
+    holder.classList.add("field-problem");
+    field.dataset.described = field.getAttribute("aria-describedby") || "";
+    field.setAttribute("aria-invalid", "true");
+    field.setAttribute("aria-describedby", (field.dataset.described + " field-problem").trim());
+  }
+
+  /** After a button: the field that it stumbled over. */
+  function goToField() {
+    const line = document.querySelector("#problem [data-field]");
+    const field = line && document.getElementById(line.dataset.field);
+    if (!field) {
+      document.getElementById("problem")?.scrollIntoView({ block: "nearest" });
+      return;
+    }
+    for (let around = field.closest("details"); around; around = around.parentElement.closest("details")) around.open = true;
+    clearTimeout(waitingMark);
+    markField(field, line.textContent);
+    field.focus();
+  }
+
+  async function send(form, action, isAside) {
     const before = waiting.get(form);
     // A question about a pointer never cancels a change; a change cancels everything before it.
     if (before && action === "point" && before.action !== "point") return;
@@ -62,7 +135,6 @@
     waiting.set(form, { controller, action });
     const body = new URLSearchParams(new FormData(form));
     if (action) body.set("action", action);
-    for (const [key, value] of Object.entries(extra || {})) body.set(key, value);
     if (action !== "point") form.classList.add("busy");
     try {
       const answer = await fetch(form.dataset.live, { method: "POST", body, signal: controller.signal });
@@ -72,11 +144,15 @@
         return;
       }
       const isHtml = (answer.headers.get("content-type") || "").startsWith("text/html");
-      if (isHtml) place(text);
+      if (isHtml) place(text, isAside && !answer.ok);
       else problem(text);
-      form.classList.toggle("stale", !answer.ok);
-      const to = answer.headers.get("x-focus");
-      if (to && document.getElementById(to)) document.getElementById(to).focus();
+      if (answer.ok || !isAside) form.classList.toggle("stale", !answer.ok);
+      if (!answer.ok && action && action !== "point") goToField();
+      const to = document.getElementById(answer.headers.get("x-focus") || "");
+      if (to) {
+        to.focus();
+        if (to.select) to.select();
+      }
       form.dispatchEvent(new CustomEvent("tpmdp:placed", { bubbles: true }));
     } catch (error) {
       if (error.name === "AbortError") return;
@@ -101,12 +177,58 @@
     line.setAttribute("role", "alert");
     line.textContent = text;
     place.replaceChildren(line);
+    markFieldSoon();
+  }
+
+  /** A file, or another view: fetched, so that a problem is shown here and nothing that was typed is lost. */
+  async function obtain(form, button) {
+    const said = document.getElementById(button.dataset.says || "");
+    if (said) said.textContent = "";
+    form.classList.add("busy");
+    try {
+      const body = new URLSearchParams(new FormData(form));
+      const answer = await fetch(button.formAction, { method: "POST", body });
+      if (answer.status === 401) {
+        location.reload();
+        return;
+      }
+      const to = answer.headers.get("x-to");
+      const name = /filename="([^"]*)"/.exec(answer.headers.get("content-disposition") || "");
+      if (to) location.assign(to);
+      else if (answer.ok && name) {
+        document.getElementById("problem")?.replaceChildren();
+        markFieldSoon();
+        saveFile(await answer.blob(), name[1]);
+        if (said) said.textContent = `Saved as ${name[1]}: your browser put it where it puts downloads.`;
+      } else {
+        const text = await answer.text();
+        if ((answer.headers.get("content-type") || "").startsWith("text/html")) place(text, true);
+        else problem(text);
+        goToField();
+      }
+    } catch (error) {
+      problem("The page does not answer. Is tpmdp page still running? Nothing is lost: load the page again.");
+    } finally {
+      form.classList.remove("busy");
+    }
+  }
+
+  function saveFile(data, name) {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(data);
+    link.download = name;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 60000);
   }
 
   let frame = 0;
   document.addEventListener("input", (event) => {
     const form = event.target.form;
     if (event.target.type === "file") return;
+    if (event.target.dataset.clears && !event.target.value.trim()) {
+      const other = document.getElementById(event.target.dataset.clears);
+      if (other) other.value = "";
+    }
     if (event.target.type === "range") {
       const shown = document.getElementById(event.target.id + "-value");
       if (shown) shown.textContent = event.target.value;
@@ -122,7 +244,7 @@
     if (button.dataset.action && button.form) {
       event.preventDefault();
       cancelAnimationFrame(frame); // what was typed is sent with the button
-      send(button.form, button.dataset.action);
+      send(button.form, button.dataset.action, "aside" in button.dataset);
     } else if (button.dataset.copy) {
       const from = document.getElementById(button.dataset.copy);
       if (from && navigator.clipboard) navigator.clipboard.writeText(from.textContent).then(() => { button.textContent = "Copied"; });
@@ -139,9 +261,12 @@
     }
   });
   document.addEventListener("submit", (event) => {
-    if (!event.target.dataset.live || event.submitter) return;
+    const form = event.target;
+    if (!form.dataset.live) return;
+    if (event.submitter && !event.submitter.hasAttribute("formaction")) return;
     event.preventDefault();
-    send(event.target, event.target.dataset.enter || "");
+    if (event.submitter) obtain(form, event.submitter);
+    else send(form, form.dataset.enter || "");
   });
 
   // The party under the pointer, or the one whose button has the focus.
@@ -156,7 +281,15 @@
     field.value = pointed;
     send(form, "point");
   }
-  document.addEventListener("pointerover", point);
+  // New contents under a pointer that rests are no choice: only a pointer that has moved is one.
+  let rests = "";
+  document.addEventListener("pointerover", (event) => {
+    const at = `${event.clientX} ${event.clientY}`;
+    if (at !== rests) point(event);
+    rests = at;
+  });
+  document.addEventListener("pointermove", (event) => { rests = `${event.clientX} ${event.clientY}`; });
+  document.addEventListener("click", point); // a phone has no pointer that hovers
   document.addEventListener("focusin", point);
 
   // Files: sent whole, as they are, with their name in a header; the answer is shown like that of a form.
@@ -190,6 +323,7 @@
       if ((answer.headers.get("content-type") || "").startsWith("text/html")) place(text);
       else problem(text);
       if (answer.ok && form && form.dataset.live && input.dataset.then) send(form, input.dataset.then);
+      if (answer.ok && form) form.classList.remove("stale");
     } catch (error) {
       problem("The file could not be sent. Is tpmdp page still running?");
     } finally {
@@ -199,17 +333,34 @@
   }
 
   // Parts that change by themselves: <div data-poll="/join/run" data-every="1000" id="...">.
+  const answerMs = 20000; // a program that takes longer is as good as gone
   async function poll(part) {
     try {
-      const answer = await fetch(part.dataset.poll, { headers: { accept: "text/html" } });
+      const answer = await fetch(part.dataset.poll, { headers: { accept: "text/html" }, signal: AbortSignal.timeout(answerMs) });
+      if (answer.status === 401) { // the program was started again, and has another token
+        location.reload();
+        return;
+      }
+      lost(false);
       if (answer.ok) place(await answer.text());
       part.classList.remove("stale");
     } catch (error) {
+      lost(true);
       part.classList.add("stale");
     }
     const again = document.getElementById(part.id);
     if (again && again.dataset.poll) setTimeout(() => poll(again), Number(again.dataset.every || 1000));
   }
+
+  /** Nothing that the page shows may look alive when its program does not answer. */
+  function lost(isLost) {
+    const banner = document.getElementById("lost");
+    if (!banner || banner.hidden !== isLost) return;
+    banner.hidden = !isLost;
+    document.documentElement.classList.toggle("lost", isLost);
+    if (isLost) for (const clock of document.querySelectorAll("[data-clock]")) clock.textContent = clock.dataset.clock;
+  }
+
   const polling = new WeakSet();
   function startPolls() {
     for (const part of document.querySelectorAll("[data-poll]")) {
@@ -220,4 +371,5 @@
   }
   document.addEventListener("tpmdp:placed", startPolls);
   startPolls();
+  markFieldSoon();
 })();

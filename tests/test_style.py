@@ -95,7 +95,7 @@ def undocumented(modules: list[Tree]) -> Iterator[str]:
     classes = {node.name: node for _, tree in modules for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
 
     def members(node: ast.ClassDef) -> set[str]:
-        functions = {item.name for item in node.body if isinstance(item, ast.FunctionDef)}
+        functions = {item.name for item in node.body if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)}
         return functions | {ast.unparse(item.target) for item in node.body if isinstance(item, ast.AnnAssign)}
 
     interfaces = [node for node in classes.values() if "Protocol" in map(ast.unparse, node.bases)]

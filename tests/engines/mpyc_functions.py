@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tpmdp.engines.mpyc import runtime, worker
-from tpmdp.engines.mpyc.functions import Parameters, maximum, total
+from tpmdp.engines.direct import worker
+from tpmdp.engines.direct.job import Parameters
+from tpmdp.engines.mpyc import runtime
+from tpmdp.engines.mpyc.functions import maximum, total
 
 
 def plus_degree(mpc: Any, inputs: Sequence[Any], parameters: Parameters) -> Any:

@@ -14,9 +14,8 @@ from tests.patience import HANG_S
 from tests.protocol.sessions import World
 from tpmdp._util.arrays import IntArray
 from tpmdp._util.clock import now_s
-from tpmdp.engines.mpyc.job import MpycJob
-from tpmdp.engines.mpyc.network import Address
-from tpmdp.engines.mpyc.record import (
+from tpmdp.engines.direct.network import Address
+from tpmdp.engines.direct.record import (
     CONFIRMATION,
     HELLO_BYTES,
     LENGTH_BYTES,
@@ -27,7 +26,8 @@ from tpmdp.engines.mpyc.record import (
     Seal,
     decode_hello,
 )
-from tpmdp.engines.mpyc.worker_process import WorkerProcess
+from tpmdp.engines.direct.worker_process import WorkerProcess
+from tpmdp.engines.mpyc.job import MpycJob
 
 TOTAL = "tpmdp.engines.mpyc.functions:total"
 HOST = "127.0.0.1"

@@ -20,8 +20,8 @@ from tests.processes import Process
 from tpmdp._util.arrays import IntArray
 from tpmdp._util.clock import now_s
 from tpmdp.data.table import Table
+from tpmdp.engines.direct.worker_process import WorkerProcess
 from tpmdp.engines.mpyc.job import MpycJob
-from tpmdp.engines.mpyc.worker_process import WorkerProcess
 from tpmdp.errors import TpmdpError
 from tpmdp.ledger import Ledger
 from tpmdp.queries.share_query import ShareQuery
@@ -115,7 +115,7 @@ class Parties:
         """The bank's own worker, with any values and no noise; see `mpyc_vanishes`."""
         joint, records, terms = self.study.queries[0], self.study.party_records, self.terms
         assert isinstance(joint, ShareQuery)
-        job = MpycJob.of(terms, joint.function, joint.parameters(records, terms.grid), joint.sizes(records))
+        job = MpycJob.of(terms, joint.functions["mpyc"], joint.parameters(records, terms.grid), joint.sizes(records))
         worker = WorkerProcess("tests.engines.mpyc_vanishes")
         worker.give(job, 0, identity_of("bank"), bind=("127.0.0.1", 0), deadline=now_s() + 300.0)
         worker.port()

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tpmdp.engines.mpyc import session, worker
-from tpmdp.engines.mpyc.link import LinkKind
+from tpmdp.engines.direct import session, worker
+from tpmdp.engines.direct.link import LinkKind
 
 
 async def gone(self: Any, kind: LinkKind, ours: Any) -> Any:
@@ -17,17 +17,17 @@ async def gone(self: Any, kind: LinkKind, ours: Any) -> Any:
 
 
 def keep(self: Any, opened: Any) -> Any:
-    Path(os.environ["VANISH_TO"]).write_text(" ".join(str(int(value)) for value in opened.tolist()))
+    Path(os.environ["VANISH_TO"]).write_text(" ".join(str(int(value)) for value in opened))
     os._exit(1)
 
 
 plain, plain_swap = session._Session._receive, session._Session._swap
 
 
-async def take_only(self: Any, mpc: Any, shared: Any) -> Any:
+async def take_only(self: Any) -> Any:
     for link in self._network.links.values():
         link.send = lambda *_: None
-    return await plain(self, mpc, shared)
+    return await plain(self)
 
 
 if __name__ == "__main__":

@@ -22,14 +22,14 @@ from tests.protocol.sessions import World
 from tpmdp import InputError
 from tpmdp._util.arrays import IntArray
 from tpmdp._util.clock import now_s
+from tpmdp.engines.direct.network import check_addresses, listen
+from tpmdp.engines.direct.record import DirectError, RecordError, decode_hello
+from tpmdp.engines.direct.session import Notes, Numbers
+from tpmdp.engines.direct.worker_process import run_in_process
 from tpmdp.engines.ideal import IdealEngine
 from tpmdp.engines.mpyc.engine import MpycEngine
 from tpmdp.engines.mpyc.functions import GramShape, load_function
 from tpmdp.engines.mpyc.job import MpycJob
-from tpmdp.engines.mpyc.network import check_addresses, listen
-from tpmdp.engines.mpyc.record import MpycError, RecordError, decode_hello
-from tpmdp.engines.mpyc.session import Notes, Numbers
-from tpmdp.engines.mpyc.worker_process import run_in_process
 from tpmdp.errors import DeadlineError, MissingDependencyError
 
 pytestmark = pytest.mark.process
@@ -223,7 +223,7 @@ def test_a_party_that_stalls_is_named_at_the_deadline(tmp_path: Path) -> None:
         stage.go()
         errors = []
         for party in (0, 2):
-            with pytest.raises((DeadlineError, MpycError)) as caught:
+            with pytest.raises((DeadlineError, DirectError)) as caught:
                 stage.outcome(party)
             errors.append(str(caught.value))
         assert any("the deadline passed while waiting for party 2" in error for error in errors)
@@ -239,14 +239,14 @@ def test_a_party_that_is_killed_is_named_at_once(tmp_path: Path) -> None:
             time.sleep(0.01)
         os.kill(stage.workers[1].child.pid, signal.SIGKILL)
         for party in (0, 2, 3):
-            with pytest.raises(MpycError, match=r"lost.*party 2|party 2 was lost") as caught:
+            with pytest.raises(DirectError, match=r"lost.*party 2|party 2 was lost") as caught:
                 stage.outcome(party)
             assert caught.value.culprit == 1
 
 
 def test_an_error_of_a_party_ends_the_session_without_its_data() -> None:
     world = World(3, 1, [0])
-    with pytest.raises(MpycError, match=r"failed \(ValueError at line \d+ of mpyc_functions.py\)") as caught:
+    with pytest.raises(DirectError, match=r"failed \(ValueError at line \d+ of mpyc_functions.py\)") as caught:
         MpycEngine(f"{HERE}:fails").run(world.terms, world.identities, world.vectors, HANG_S)
     assert "1234" not in str(caught.value)
     with pytest.raises(InputError, match="must have 3 entries"):
@@ -258,7 +258,7 @@ def test_others_hear_of_an_error_on_one_side() -> None:
         stage.start(0, 1, 2)
         stage.go()
         for party in (0, 2):
-            with pytest.raises(MpycError, match="party 2 ended the session because of an error on its side"):
+            with pytest.raises(DirectError, match="party 2 ended the session because of an error on its side"):
                 stage.outcome(party)
 
 
@@ -271,13 +271,13 @@ def test_nothing_is_pickled() -> None:
     engine = MpycEngine(MAXIMUM, module="tests.engines.mpyc_without_pickle")
     outcome = engine.run_function(world.terms, world.identities, list(world.inputs), zeros)
     assert outcome.sums[0].tolist() == world.inputs.max(axis=0).tolist()
-    with pytest.raises(MpycError, match=r"mpc\.transfer must not be used"):
+    with pytest.raises(DirectError, match=r"mpc\.transfer must not be used"):
         MpycEngine(f"{HERE}:transfers").run(world.terms, world.identities, world.vectors, HANG_S)
 
 
 @pytest.mark.parametrize(
     "module",
-    [pytest.param("tests.engines.mpyc_as_it_comes", marks=pytest.mark.long), "tpmdp.engines.mpyc.worker"],
+    [pytest.param("tests.engines.mpyc_as_it_comes", marks=pytest.mark.long), "tpmdp.engines.direct.worker"],
 )
 def test_a_comparison_tells_a_curious_party_nothing(tmp_path: Path, module: str) -> None:
     """MPyC as it comes opens what gives the inputs away; here there is no such opening to be seen."""
@@ -286,7 +286,7 @@ def test_a_comparison_tells_a_curious_party_nothing(tmp_path: Path, module: str)
     engine = MpycEngine(f"{HERE}:spied_maximum", {"folder": str(tmp_path)}, module=module)
     outcome = engine.run_function(world.terms, world.identities, values, [np.zeros(30, dtype=np.int64)] * 3)
     assert outcome.sums[0].tolist() == np.max(values[1:], axis=0).tolist()
-    if module == "tpmdp.engines.mpyc.worker":
+    if module == "tpmdp.engines.direct.worker":
         assert not (tmp_path / "seen.json").exists()
         return
     seen = json.loads((tmp_path / "seen.json").read_text())
@@ -317,7 +317,7 @@ def test_only_the_answer_is_on_standard_output() -> None:
 
 
 def test_a_worker_ends_with_its_input_and_its_errors_are_lines() -> None:
-    command = [sys.executable, "-m", "tpmdp.engines.mpyc.worker"]
+    command = [sys.executable, "-m", "tpmdp.engines.direct.worker"]
     done = subprocess.run(command, input=b"nonsense\n", capture_output=True, timeout=HANG_S, check=True)
     assert set(json.loads(done.stdout)) == {"error", "kind"}
     assert done.stderr == b""
@@ -332,7 +332,7 @@ def test_a_worker_ends_with_its_input_and_its_errors_are_lines() -> None:
 def test_setting_up_leaves_arguments_environment_and_logging_alone() -> None:
     program = """
 import asyncio, logging, os, sys
-import tpmdp.engines.mpyc.engine, tpmdp.engines.mpyc.worker
+import tpmdp.engines.direct.engine, tpmdp.engines.direct.worker
 from tpmdp.engines.mpyc.runtime import set_up
 assert "mpyc" not in sys.modules
 os.environ["MPYC_NONUMPY"] = "1"

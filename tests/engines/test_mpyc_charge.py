@@ -15,12 +15,12 @@ from tests.engines.mpyc_studies import NAMES, Parties
 from tests.patience import HANG_S
 from tests.protocol.sessions import World
 from tpmdp import InputError
-from tpmdp.engines.mpyc import worker_process
+from tpmdp.engines.direct import worker_process
+from tpmdp.engines.direct.network import listen
+from tpmdp.engines.direct.worker_process import WorkerProcess
 from tpmdp.engines.mpyc.engine import MpycEngine
 from tpmdp.engines.mpyc.job import MpycJob
-from tpmdp.engines.mpyc.network import listen
 from tpmdp.engines.mpyc.runtime import require_mpyc
-from tpmdp.engines.mpyc.worker_process import WorkerProcess
 from tpmdp.errors import DeadlineError, TpmdpError
 from tpmdp.ledger.witness import RestoredLedgerError
 from tpmdp.queries.maximum import Maximum

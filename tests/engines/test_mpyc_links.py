@@ -12,9 +12,9 @@ from tests.engines.mpyc_stage import HOST, Puppet, Stage
 from tests.patience import HANG_S
 from tests.protocol.sessions import World
 from tpmdp._util.clock import now_s
-from tpmdp.engines.mpyc.link import _FRAME, LinkKind
-from tpmdp.engines.mpyc.network import SILENT_MAX, Network, listen
-from tpmdp.engines.mpyc.record import LENGTH_BYTES, RECORD_MAX, TAG_BYTES, MpycError, decode_hello
+from tpmdp.engines.direct.link import _FRAME, LinkKind
+from tpmdp.engines.direct.network import SILENT_MAX, Network, listen
+from tpmdp.engines.direct.record import LENGTH_BYTES, RECORD_MAX, TAG_BYTES, DirectError, decode_hello
 from tpmdp.protocol.parts import encode_parts
 
 pytestmark = pytest.mark.process
@@ -221,11 +221,11 @@ def test_records_that_no_party_sends_end_the_session_and_name_their_sender(how: 
         except ConnectionError:
             assert how.startswith("sent more")  # it hangs up while we talk
         with pytest.raises(
-            MpycError, match=f"party 1 .*({how.strip()})|connection to party 1 ({how.strip()})"
+            DirectError, match=f"party 1 .*({how.strip()})|connection to party 1 ({how.strip()})"
         ) as caught:
             stage.outcome(1)
         assert caught.value.culprit == 0
-        with pytest.raises(MpycError, match="party 2 ended the session because it lost party 1") as caught:
+        with pytest.raises(DirectError, match="party 2 ended the session because it lost party 1") as caught:
             stage.outcome(2)
         assert caught.value.culprit == 0
 
@@ -239,5 +239,5 @@ def test_a_record_that_breaks_off_is_a_lost_party(size: int) -> None:
         assert puppets[1].read(1)  # shares: all are connected
         puppets[1].send(puppets[1].seal.record(frame(LinkKind.DATA, bytes(100)))[:size])
         puppets[1].socket.close()
-        with pytest.raises(MpycError, match="the connection to party 1 was lost"):
+        with pytest.raises(DirectError, match="the connection to party 1 was lost"):
             stage.outcome(1)

@@ -14,9 +14,9 @@ from tests.engines.mpyc_studies import RECORDS, Parties
 from tests.protocol.sessions import World
 from tpmdp._util.arrays import IntArray
 from tpmdp._util.clock import now_s
-from tpmdp.engines.mpyc.record import MpycError
-from tpmdp.engines.mpyc.session import Notes
-from tpmdp.engines.mpyc.worker_process import WorkerProcess
+from tpmdp.engines.direct.record import DirectError
+from tpmdp.engines.direct.session import Notes
+from tpmdp.engines.direct.worker_process import WorkerProcess
 from tpmdp.errors import DeadlineError
 from tpmdp.ledger import LedgerError
 from tpmdp.study.release import PartyRelease
@@ -57,7 +57,7 @@ def test_a_corrupt_receiver_sees_one_result_and_no_second_one_with_the_same_nois
         assert found.exists() == expected
         for name, told in said.items():
             if expected:
-                assert isinstance(told, MpycError)
+                assert isinstance(told, DirectError)
                 assert "after the result was opened" in str(told)
                 assert "opening" in parties.private_state(name)
             elif name in receivers:

@@ -16,8 +16,8 @@ import pytest
 from tests.patience import HANG_S
 from tests.protocol.sessions import World
 from tpmdp._util.clock import now_s
-from tpmdp.engines.mpyc.network import CLAIMS_MAX, SILENT_MAX, Address, Network, _Crowd, listen
-from tpmdp.engines.mpyc.record import HELLO_BYTES, Exchange, MpycError
+from tpmdp.engines.direct.network import CLAIMS_MAX, SILENT_MAX, Address, Network, _Crowd, listen
+from tpmdp.engines.direct.record import HELLO_BYTES, DirectError, Exchange
 from tpmdp.errors import TpmdpError
 
 pytestmark = pytest.mark.process
@@ -191,13 +191,13 @@ def test_an_error_that_a_third_party_passes_on_is_still_that_of_its_party() -> N
                     await asyncio.sleep(0.01)
             return meeting.losses[count - 1]
 
-        second.links[0].abort(MpycError("failed"))
+        second.links[0].abort(DirectError("failed"))
         one = await heard(1)
         first.links[2].abort(one)  # the third hears it from the first only
         other = await heard(2)
         for error in (one, other):
             assert str(error) == "party 2 ended the session because of an error on its side: ask it"
-            assert isinstance(error, MpycError)
+            assert isinstance(error, DirectError)
             assert error.culprit == 1
         await meeting.close()
 

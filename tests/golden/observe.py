@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 import tpmdp
+from tpmdp.engines.direct.record import Hello
 from tpmdp.engines.mpyc.job import MpycJob
-from tpmdp.engines.mpyc.record import Hello
 from tpmdp.engines.relay.wire import join_frames
 from tpmdp.experiments.jobs import Job as Piece
 from tpmdp.flower.round_terms import Training
@@ -71,7 +71,7 @@ def of_shares() -> dict[str, str]:
         study = tpmdp.Study.read(HERE / f"{name}.toml")
         terms, query, parties = study.terms(), study.queries[0], study.party_records
         assert isinstance(query, ShareQuery)
-        job = MpycJob.of(terms, query.function, query.parameters(parties, terms.grid), query.sizes(parties))
+        job = MpycJob.of(terms, query.functions["mpyc"], query.parameters(parties, terms.grid), query.sizes(parties))
         seen[f"{name}: function"] = job.function
         seen[f"{name}: job"] = job.digest().hex()
     hello = Hello(bytes(32), b"p" * 32, b"w" * 32, 0, 1, b"k" * 32)

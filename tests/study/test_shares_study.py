@@ -86,8 +86,11 @@ def test_the_maximum_over_parties_is_told_and_not_whose_it_is() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"threshold": 2}, "must be less than half the number of parties"),
-        ({"parties": PARTIES[:2]}, "must be less than half the number of parties"),
+        ({"threshold": 2, "engine": "mpyc"}, "must be less than half the number of parties"),
+        ({"parties": PARTIES[:2], "engine": "mpyc"}, "must be less than half the number of parties"),
+        ({"threshold": 2, "guarantee": "statistical"}, "must be less than half the number of parties"),
+        ({"engine": "spu", "guarantee": "statistical"}, 'cannot be used with guarantee = "statistical"'),
+        ({"threshold": 2, "queries": MAXIMUM["queries"]}, "must be less than half the number of parties"),
         ({"where": "age > 3"}, "cannot be used with a vertical_regression"),
         ({"parties": [*PARTIES[:2], {"name": "registry", "records": 3999}]}, "must be the same people"),
         ({"parties": [*PARTIES, {"name": "lab", "records": 5}]}, "holds no column"),
@@ -162,11 +165,11 @@ def test_a_run_of_processes_is_resumed_after_a_party_was_killed(tmp_path: Path) 
 
 
 def kill_worker_of(pid: int) -> int | None:
-    """SIGKILL the first MPyC worker among the descendants of a process."""
+    """SIGKILL the first worker among the descendants of a process."""
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             name = (entry / "comm").read_text().strip()
-            if name == "mpyc.worker" and pid in ancestors(int(entry.name)):
+            if name == "direct.worker" and pid in ancestors(int(entry.name)):
                 os.kill(int(entry.name), signal.SIGKILL)
                 return int(entry.name)
         except (OSError, ProcessLookupError):

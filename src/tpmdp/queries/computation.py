@@ -28,6 +28,18 @@ from tpmdp.spec import Party
 _UP: Final = 1 + 2.0**-50
 
 
+@dataclass(frozen=True)
+class ComputationSetting:
+    """What a study asks for besides its queries, as far as it decides how they are computed."""
+
+    parties: Parties
+    threshold: int
+    tolerate: int = 0
+    weighting: str = "equal"
+    guarantee: str = "computational"
+    engine: str = ""  # the study's choice, if it makes one
+
+
 class Computation(ABC):
     """What each party puts in, how far it moves the result, and how the result is split into queries."""
 
@@ -36,8 +48,13 @@ class Computation(ABC):
     sums: tuple[Query, ...] = ()  # the queries that are sums over records
 
     @abstractmethod
-    def check(self, parties: Parties, threshold: int, tolerate: int, weighting: str) -> None:
+    def check(self, setting: ComputationSetting) -> None:
         """Refuse queries and settings of a study that do not fit each other."""
+
+    def engine_of(self, setting: ComputationSetting) -> str:
+        """What computes it on shares, mpyc or spu; nothing for sums. Refuses what cannot be computed."""
+        del setting
+        return ""
 
     def check_custom(self, unit: Unit, records: int, names: Collection[str]) -> None:
         """Try custom queries, those of these names, on plausible data, before anybody is charged."""
@@ -112,10 +129,12 @@ class MaskedSum(Computation):
     uses_relay: ClassVar[bool] = True
     finest_grid: ClassVar[bool] = False
 
-    def check(self, parties: Parties, threshold: int, tolerate: int, weighting: str) -> None:
-        del threshold
+    def check(self, setting: ComputationSetting) -> None:
+        if setting.engine:
+            rule = "is for queries that are not sums"
+            raise InputError("engine", setting.engine, rule, "remove it: sums go through a relay")
         for query in self.sums:
-            query.check_study(sum(parties.values()), tolerate, weighting)
+            query.check_study(sum(setting.parties.values()), setting.tolerate, setting.weighting)
             if query.code:
                 check_values(query)
 
@@ -222,23 +241,43 @@ class SharedFunction(Computation):
     uses_relay: ClassVar[bool] = False
     finest_grid: ClassVar[bool] = True
 
-    def check(self, parties: Parties, threshold: int, tolerate: int, weighting: str) -> None:
+    def check(self, setting: ComputationSetting) -> None:
         name = self.query.name
         if self.others:
             rule = f"must be 1 with a non-additive query ({name})"
             raise InputError("queries", 1 + self.others, rule, "move the others to another study")
-        if not 2 * max(1, threshold) < len(parties):
-            half = f"less than half the number of parties ({len(parties)})"
-            rule = f"must be {half} for a non-additive query ({name})"
-            remedy = "add parties or lower it: shares protect against fewer than half (for sums any number works)"
-            raise InputError("threshold", threshold, rule, remedy)
-        self.query.check(parties)
-        if tolerate:
+        self.engine_of(setting)
+        self.query.check(setting.parties)
+        if setting.tolerate:
             rule = f"must be 0 for a non-additive query ({name})"
-            raise InputError("tolerate", tolerate, rule, "remove it: shares of all parties are needed")
-        if weighting != "equal":
+            raise InputError("tolerate", setting.tolerate, rule, "remove it: shares of all parties are needed")
+        if setting.weighting != "equal":
             rule = f"cannot be used with a non-additive query ({name})"
-            raise InputError("weighting", weighting, rule, 'write weighting = "equal"')
+            raise InputError("weighting", setting.weighting, rule, 'write weighting = "equal"')
+
+    def engine_of(self, setting: ComputationSetting) -> str:
+        """What computes it: Shamir shares where fewer than half may collude, which need no assumption; else pairs."""
+        few = 2 * max(1, setting.threshold) < len(setting.parties)
+        engine = setting.engine or ("mpyc" if few or setting.guarantee == "statistical" else "spu")
+        if engine == "spu":
+            self._check_pairs(setting)
+        elif not few:
+            half = f"less than half the number of parties ({len(setting.parties)})"
+            why = 'guarantee = "statistical"' if setting.guarantee == "statistical" else 'engine = "mpyc"'
+            rule = f"must be {half} for a non-additive query ({self.query.name}) with {why}"
+            remedy = "add parties, lower it, or remove that key: shares protect against fewer than half"
+            raise InputError("threshold", setting.threshold, rule, remedy)
+        return engine
+
+    def _check_pairs(self, setting: ComputationSetting) -> None:
+        """Refuse what sessions of two parties cannot give."""
+        if setting.guarantee == "statistical":
+            rule = 'cannot be used with guarantee = "statistical": it rests on encryption'
+            raise InputError("engine", "spu", rule, 'write guarantee = "computational", or engine = "mpyc"')
+        if not self.query.in_pairs and len(setting.parties) > 2:
+            rule = f"must be less than half the number of parties ({len(setting.parties)}) for a {self.query.kind}"
+            remedy = "add parties or lower it: only sums, and products of columns, work for any number"
+            raise InputError("threshold", setting.threshold, rule, remedy)
 
     def records_of(self, parties: Parties) -> int:
         return self.query.records_of(parties)

@@ -39,7 +39,10 @@ class Maximum(ShareQuery):
 
     kind: ClassVar[str] = "maximum"
     leaves: ClassVar[str] = "the party's own number, as shares that tell t parties nothing"
-    function: ClassVar[str] = "tpmdp.engines.mpyc.functions:maximum"
+    functions: ClassVar[Mapping[str, str]] = {
+        "mpyc": "tpmdp.engines.mpyc.functions:maximum",
+        "spu": "tpmdp.engines.spu.functions:maximum",
+    }
     dimension: ClassVar[int] = 1
 
     def __post_init__(self) -> None:

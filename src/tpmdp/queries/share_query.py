@@ -1,4 +1,4 @@
-"""Non-additive queries: functions of the data of all parties, computed on shares (engine mpyc)."""
+"""Non-additive queries: functions of the data of all parties, computed on shares."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ Parties = Mapping[str, int]  # the number of records of every party, by name, in
 class ShareQuery(BaseQuery):
     """A query that multiplies or compares data of different parties. It is the only query of its study."""
 
-    function: ClassVar[str] = ""  # of tpmdp.engines.mpyc.functions, as module:name
+    functions: ClassVar[Mapping[str, str]] = {}  # what computes it, by engine, as module:name
+    in_pairs: ClassVar[bool] = False  # only data of two parties are multiplied at a time, whatever their number
 
     @abstractmethod
     def check(self, parties: Parties) -> None:

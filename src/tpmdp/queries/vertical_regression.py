@@ -48,7 +48,11 @@ class VerticalRegression(ShareQuery):
 
     kind: ClassVar[str] = "vertical_regression"
     leaves: ClassVar[str] = "the party's columns, as shares that tell t parties nothing"
-    function: ClassVar[str] = "tpmdp.engines.mpyc.functions:gram"
+    in_pairs: ClassVar[bool] = True
+    functions: ClassVar[Mapping[str, str]] = {
+        "mpyc": "tpmdp.engines.mpyc.functions:gram",
+        "spu": "tpmdp.engines.spu.functions:gram",
+    }
 
     def __post_init__(self) -> None:
         check_target(self.name, self.target, self.bounds)

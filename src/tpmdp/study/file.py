@@ -19,6 +19,7 @@ from tpmdp.queries.ranges import Range
 from tpmdp.spec import Party
 from tpmdp.study.identity import check_name, parse_public, public_key_text
 
+ENGINES: Final = ("mpyc", "spu")
 UNITS: Final = ("record", "party")
 RECORDS_MAX: Final = 1 << 40
 SESSION_MAX: Final = 1_000_000
@@ -29,7 +30,7 @@ _ADDRESS: Final = re.compile(rf"(\[[0-9A-Fa-f:.]+\]|{_HOST}):(\d{{1,5}})", re.AS
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _TOP: Final = ("name", "threshold", "receivers", "parties", "queries")
 _TOP_OPTIONAL: Final = (
-    *("session", "unit", "guarantee", "deadline", "epsilon", "delta", "where"),
+    *("session", "unit", "guarantee", "engine", "deadline", "epsilon", "delta", "where"),
     *("weighting", "spread", "tolerate", "patience", "typical", "purpose", "contact"),
 )
 STUDY_KEYS: Final = (*_TOP, *_TOP_OPTIONAL)
@@ -63,6 +64,7 @@ def parse_fields(document: Mapping[str, Any], kinds: Kinds) -> dict[str, Any]:
         "queries": _queries(document, kinds),
         "unit": read.choice("unit", document.get("unit", "record"), UNITS),
         "guarantee": read.choice("guarantee", document.get("guarantee", "computational"), GUARANTEES),
+        "engine": read.choice("engine", document["engine"], ENGINES) if "engine" in document else "",
         "deadline": _deadline(document.get("deadline", "10m")),
         "weighting": _weighting(document.get("weighting"), parties),
         "spread": _spread(document.get("spread", 1.0)),

@@ -16,9 +16,9 @@ from tpmdp._util.arrays import IntArray
 from tpmdp._util.clock import now_s
 from tpmdp._util.files import StrPath, as_path
 from tpmdp.data.frame import Records
-from tpmdp.engines.mpyc.job import MpycJob, guarantee_of
-from tpmdp.engines.mpyc.session import Notes, Numbers
-from tpmdp.engines.mpyc.worker_process import run_in_process
+from tpmdp.engines.direct.job import DirectJob
+from tpmdp.engines.direct.session import Notes, Numbers
+from tpmdp.engines.direct.worker_process import run_in_process
 from tpmdp.engines.relay.drive import drive
 from tpmdp.engines.relay.mailbox import Mailbox, RelayChangedError, RelayError
 from tpmdp.engines.relay.wire import frames
@@ -44,6 +44,7 @@ from tpmdp.study.round_account import account_of
 from tpmdp.study.rounds_join import PartyRounds
 from tpmdp.study.rounds_stop import check_stopped, stop_messages
 from tpmdp.study.session import RELEASE, SessionAccount, check_room, party_release
+from tpmdp.study.shared_job import shared_job
 
 _RESEND_S: Final = 30.0
 _OPENING: Final = "opening"  # stored in the ledger before any share of a result leaves
@@ -353,7 +354,7 @@ class _SharesJoined(_Joined):
             self._note_opening()
 
         def on_result(result: IntArray | None, sent: int) -> None:
-            release = party_release(contribution, result, sent=sent, guarantee=guarantee_of(job))
+            release = party_release(contribution, result, sent=sent, guarantee=job.guarantee())
             releases.append(account.settle(release))
             self.tracker.step("done", sent)
 
@@ -375,10 +376,8 @@ class _SharesJoined(_Joined):
         )
         return releases[0]
 
-    def _job(self) -> MpycJob:
-        parties = self.study.party_records
-        parameters = self.query.parameters(parties, self.terms.grid)
-        return MpycJob.of(self.terms, self.query.function, parameters, sizes=self.query.sizes(parties))
+    def _job(self) -> DirectJob:
+        return shared_job(self.study, self.terms)
 
     def _note_opening(self) -> None:
         """Permanently, and for one process of this party only."""
@@ -395,7 +394,7 @@ class _SharesJoined(_Joined):
         """A receiver has lost the result; any other party has nothing more to get, and sends nothing more."""
         if self.contribution.is_receiver:
             raise self._opened_error()
-        release = party_release(self.contribution, None, sent=0, guarantee=guarantee_of(self._job()))
+        release = party_release(self.contribution, None, sent=0, guarantee=self._job().guarantee())
         release = self.account.settle(release)
         note = "cut off before a receiver confirmed the result; this party has nothing more to do"
         return replace(release, note=note)

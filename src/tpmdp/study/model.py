@@ -33,7 +33,7 @@ from tpmdp.protocol.terms import Guarantee, Terms, hash_label, session_id
 from tpmdp.queries.answer import Answer
 from tpmdp.queries.base import BaseQuery, Unit
 from tpmdp.queries.catalogue import KINDS, Kinds
-from tpmdp.queries.computation import Computation, computation_of
+from tpmdp.queries.computation import Computation, ComputationSetting, computation_of
 from tpmdp.queries.condition import add_column
 from tpmdp.queries.guesses import NO_GUESSES, Guesses
 from tpmdp.queries.rounds import Point
@@ -69,6 +69,7 @@ class Study:
     weighting: WeightKind = "equal"
     spread: float = 1.0  # how much parties' averages vary, as a share of the most they could; for weights only
     tolerate: int = 0  # how many parties may drop out
+    engine: str = ""  # what computes a query that is not a sum, if the study says so
     patience: float = 60.0  # seconds that the lead receiver waits for parties before it goes on without them
     typical: Guesses = NO_GUESSES  # public guesses about the data, for previews only
     purpose: str = ""  # what the answer is for, in the author's words; nobody signs it
@@ -124,6 +125,7 @@ class Study:
         session: int | None = None,
         unit: Unit | None = None,
         guarantee: Guarantee | None = None,
+        engine: str | None = None,
         deadline: str | timedelta | datetime | None = None,
         weighting: WeightKind | None = None,
         spread: float | None = None,
@@ -151,6 +153,7 @@ class Study:
             "delta": delta,
         }
         given |= {"where": where, "session": session, "unit": unit, "guarantee": guarantee, "deadline": deadline}
+        given |= {"engine": engine}
         given |= {"weighting": weighting, "spread": spread, "tolerate": tolerate, "patience": patience}
         given |= {"purpose": purpose, "contact": contact}
         return begin_study(cls.parse, kinds, given | further)
@@ -159,7 +162,7 @@ class Study:
         """Refuse combinations of keys that do not fit each other."""
         if not self.records:
             raise InputError("records", 0, "must not be 0 for all parties", "say how many records each party has")
-        self.computation.check(self.party_records, self.threshold, self.tolerate, weighting=self.weighting)
+        self.computation.check(self.setting)
         for party in self.parties:
             self.columns_of(party.name)  # refuses a column read in two ways
         self.spec()  # checks budgets
@@ -201,6 +204,23 @@ class Study:
     def computation(self) -> Computation:
         """How the queries are computed."""
         return computation_of(self.queries)
+
+    @property
+    def setting(self) -> ComputationSetting:
+        """What decides how the queries are computed."""
+        return ComputationSetting(
+            self.party_records,
+            self.threshold,
+            self.tolerate,
+            weighting=self.weighting,
+            guarantee=self.guarantee,
+            engine=self.engine,
+        )
+
+    @property
+    def engine_used(self) -> str:
+        """What computes the queries on shares, mpyc or spu; nothing if they are sums."""
+        return self.computation.engine_of(self.setting)
 
     @property
     def party_records(self) -> dict[str, int]:
@@ -318,6 +338,7 @@ class Study:
             "receivers": list(self.receivers),
             "unit": self.unit,
             "guarantee": self.guarantee,
+            **({"engine": self.engine} if self.engine else {}),
             "deadline": deadline,
             **({} if self.weighting == "equal" else {"weighting": self.weighting}),
             **({} if self.spread == 1.0 else {"spread": self.spread}),
@@ -417,7 +438,7 @@ class Study:
         lowest = 1 if self.tolerate else 0
         count = self.threshold if threshold is None else read.whole("threshold", threshold, lowest, high=highest)
         study = replace(self, parties=changed, threshold=count)
-        study.computation.check(study.party_records, count, study.tolerate, weighting=study.weighting)
+        study.computation.check(study.setting)
         study.spec()  # checks budgets
         return study
 
@@ -490,7 +511,8 @@ class Study:
         query = canonical_json([exact_settings(each.signed_settings()) for each in self.queries])
         each = [weight.hex() for weight in self.weights.each.tolist()]
         weights = "" if self.weighting == "equal" else f"weights {each} spread {self.spread.hex()} "
-        asked = f"{self.unit} {[party.records for party in self.parties]} {weights}{query}"
+        engine = "engine spu " if self.engine_used == "spu" else ""  # nobody may compute it otherwise
+        asked = f"{self.unit} {[party.records for party in self.parties]} {weights}{engine}{query}"
         part = self.part
         return asked if part is None else f"{asked} {part.bound_text(part.whole._asked, part.whole.parties)}"
 
@@ -507,6 +529,7 @@ class Study:
             "number of parties that may drop out": str(self.tolerate),
             "unit": self.unit,
             "weights": f"{self.weighting} {self.spread.hex()}",
+            **({"engine": self.engine_used} if self.engine_used else {}),
         }
         for party, weight in zip(self.parties, self.weights.each.tolist(), strict=True):
             parts[f"epsilon of {party.name}"] = party.epsilon.hex()

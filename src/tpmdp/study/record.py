@@ -18,7 +18,6 @@ from tpmdp._util import fields as read
 from tpmdp._util.canonical import canonical_json
 from tpmdp._version import __version__
 from tpmdp.engines.contract import guarantee_text, lacks_noise
-from tpmdp.engines.mpyc.job import MpycJob, guarantee_of
 from tpmdp.errors import CertificateError, InputError, shown
 from tpmdp.ledger import Entry, Ledger, promise, rounded_up
 from tpmdp.ledger.entry import entry_hash
@@ -34,6 +33,7 @@ from tpmdp.study.model import Study
 from tpmdp.study.party_record import LedgerBalance, LedgerComparison, PartyRecord, party_of
 from tpmdp.study.progress import sessions_in, stand_ins
 from tpmdp.study.session import key_of
+from tpmdp.study.shared_job import shared_job
 
 FORMAT: Final = "tpmdp.session"
 VERSION: Final = 2
@@ -138,9 +138,7 @@ class SessionRecord:
         computation = self.study.computation
         if not isinstance(computation, SharedFunction):
             return guarantee_text(self.terms)
-        query, parties = computation.query, self.study.party_records
-        parameters = query.parameters(parties, self.terms.grid)
-        return guarantee_of(MpycJob.of(self.terms, query.function, parameters, sizes=query.sizes(parties)))
+        return shared_job(self.study, self.terms).guarantee()
 
     def charge_of(self, party: str) -> float:
         """What the session costs a party: its real epsilon at its own delta, rounded up; by rounds, those charged."""

@@ -10,8 +10,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tpmdp.data.frame import Records
 from tpmdp.engines.contract import Engine, Outcome
+from tpmdp.engines.direct.engine import DirectEngine
 from tpmdp.engines.memory import MemoryEngine
-from tpmdp.engines.mpyc.engine import MpycEngine
 from tpmdp.errors import InputError, NoNoiseWarning, TpmdpError
 from tpmdp.ledger import Ledger
 from tpmdp.protocol.masks import Mask, from_words
@@ -23,6 +23,7 @@ from tpmdp.study.model import Study
 from tpmdp.study.release import PartyRelease, Release
 from tpmdp.study.round_account import RoundAccount, account_of
 from tpmdp.study.session import SessionAccount, check_room, draw_vector, key_of, party_release
+from tpmdp.study.shared_job import shared_job
 
 
 def run(
@@ -158,9 +159,9 @@ def _compute(
         return (engine or MemoryEngine()).run(terms, identities, vectors, deadline_s=seconds)
     if engine is not None:
         rule = "computes sums only, and this query is not additive"
-        raise InputError("engine", engine.name, rule, "leave it out: mpyc is used")
-    query = computation.query
-    on_shares = MpycEngine(query.function, query.parameters(study.party_records, terms.grid))
+        raise InputError("engine", engine.name, rule, "leave it out: the study says which is used")
+    job = shared_job(study, terms)
+    on_shares = DirectEngine(job.engine, job.function, job.parameters)
     values = [contribution.encoded for contribution in contributions]
     noises = [from_words(vector, terms.grid.word) for vector in vectors]
     return on_shares.run_function(terms, identities, values, noises=noises, deadline_s=seconds)

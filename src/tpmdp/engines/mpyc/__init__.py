@@ -1,4 +1,4 @@
-"""Functions other than sums, on MPyC's Shamir sharing: our own links, no pickles, deadlines, and safe openings.
+"""Functions on MPyC's Shamir shares, for sessions of `engines.direct`: no pickles, and openings that hide.
 
-`engine` runs all parties on one machine, `worker_process` one party of a real session; `session` runs in a worker.
+Any function of three parties or more, of which fewer than half collude.
 """

@@ -8,15 +8,15 @@ shape and no branch may depend on them. A function must not open anything itself
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 
+from tpmdp.engines.direct.job import Parameters
 from tpmdp.errors import InputError
 
-Parameters = Mapping[str, Any]
 Secure = Any  # a secure integer array of MPyC
 Function = Callable[[Any, Sequence[Secure], Parameters], Secure]
 

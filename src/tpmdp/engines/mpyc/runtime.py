@@ -25,8 +25,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from tpmdp.engines.mpyc.link import Link
-from tpmdp.engines.mpyc.record import MpycError
+from tpmdp.engines.direct.link import Link
+from tpmdp.engines.direct.record import DirectError, described
 from tpmdp.errors import InputError, MissingDependencyError, TpmdpError
 
 _ARGUMENTS: Final = ["tpmdp", "--no-log", "--no-prss", "--no-uvloop", "--mix32-64bit"]
@@ -45,10 +45,10 @@ class _Forbidden:
         self._what = what
 
     def __getattr__(self, name: str) -> Any:
-        raise MpycError(f"{self._what} must not be used in a session ({name})")
+        raise DirectError(f"{self._what} must not be used in a session ({name})")
 
     def __call__(self, *_: Any, **__: Any) -> Any:
-        raise MpycError(f"{self._what} must not be used in a session")
+        raise DirectError(f"{self._what} must not be used in a session")
 
 
 class _Quiet:
@@ -147,7 +147,7 @@ def _share_in_numpy(thresha: Any) -> None:
         places, shares = zip(*points, strict=True)
         lengths = {len(share) for share in shares}
         if len(lengths) > 1:
-            raise MpycError("a party sent shares of a wrong length")
+            raise DirectError("a party sent shares of a wrong length")
         if place != 0 or 0 in lengths or isinstance(shares[0][0], field):
             return plain_recombine(field, points, place)
         factors = thresha._recombination_vector(field, places, 0)
@@ -194,10 +194,10 @@ def _read_strictly(element: Any) -> None:
 
     def from_bytes(cls: Any, data: bytes) -> list[int]:
         if len(data) % cls.byte_length:
-            raise MpycError("a party sent shares of a wrong length")
+            raise DirectError("a party sent shares of a wrong length")
         values: list[int] = plain(cls, data)
         if values and max(values) >= cls.order:
-            raise MpycError("a party sent shares that are not in the field")
+            raise DirectError("a party sent shares that are not in the field")
         return values
 
     element.from_bytes = classmethod(from_bytes)
@@ -223,18 +223,3 @@ def _end_loudly(runtime: Any, asyncoro: Any, fail: Fail) -> None:
 
     asyncoro._reconcile = reconcile
     runtime._loop.set_exception_handler(handle)
-
-
-def described(error: BaseException) -> TpmdpError:
-    """An error of a computation for people: where it happened, and nothing of the data.
-
-    >>> print(described(ZeroDivisionError("1234 / 0")))
-    the computation failed (ZeroDivisionError): check the function and its parameters
-    """
-    if isinstance(error, TpmdpError):
-        return error
-    where, trace = "", error.__traceback__
-    while trace is not None:
-        where = f" at line {trace.tb_lineno} of {os.path.basename(trace.tb_frame.f_code.co_filename)}"
-        trace = trace.tb_next
-    return MpycError(f"the computation failed ({type(error).__name__}{where}): check the function and its parameters")

@@ -9,6 +9,7 @@ two different studies, each side sends the hashes of its study's parts instead, 
 from __future__ import annotations
 
 import hashlib
+import os
 import struct
 from dataclasses import dataclass
 from typing import Final
@@ -33,7 +34,7 @@ _HELLO: Final = struct.Struct(">6s32s32s32sII32s")
 HELLO_BYTES: Final = _HELLO.size
 
 
-class MpycError(TpmdpError):
+class DirectError(TpmdpError):
     """A session ended: a party was lost, misbehaved or failed.
 
     `culprit` is its index, if known; `reported` says that it ended the session itself, because of its own error.
@@ -180,7 +181,7 @@ class Exchange:
         if other.plan_hash != own.plan_hash:
             self.differs = "has another study or plan"
         elif other.work != own.work:
-            self.differs = "has another function, parameters, lengths or version of tpmdp or mpyc"
+            self.differs = "has another function, parameters, lengths or version of tpmdp or of its engine"
 
     def proof(self) -> bytes:
         """Our signature of the exchange; after `keys`."""
@@ -195,3 +196,18 @@ class Exchange:
 
     def _signed(self, by_dialler: bool) -> bytes:
         return _DOMAIN + (b"dials" if by_dialler else b"answers") + self._transcript
+
+
+def described(error: BaseException) -> TpmdpError:
+    """An error of a computation for people: where it happened, and nothing of the data.
+
+    >>> print(described(ZeroDivisionError("1234 / 0")))
+    the computation failed (ZeroDivisionError): check the function and its parameters
+    """
+    if isinstance(error, TpmdpError):
+        return error
+    where, trace = "", error.__traceback__
+    while trace is not None:
+        where = f" at line {trace.tb_lineno} of {os.path.basename(trace.tb_frame.f_code.co_filename)}"
+        trace = trace.tb_next
+    return DirectError(f"the computation failed ({type(error).__name__}{where}): check the function and its parameters")

@@ -1,4 +1,4 @@
-"""One party of the mpyc engine in its own process: it reads a task from standard input and writes its outcome.
+"""One party of a session in its own process: it reads a task from standard input and writes its outcome.
 
 A task is one line of JSON. The line is a secret, because it holds the party's key: it travels through a pipe and not
 through arguments, environment or files. The process ends when its input does. What passes through the pipes:
@@ -29,9 +29,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tpmdp._util.arrays import IntArray
 from tpmdp._util.child_side import error_report, private_output, write_report
-from tpmdp.engines.mpyc.network import listen
-from tpmdp.engines.mpyc.runtime import described, load
-from tpmdp.engines.mpyc.session import Notes, Numbers, Starter, run_party
+from tpmdp.engines.direct.job import job_class
+from tpmdp.engines.direct.network import listen
+from tpmdp.engines.direct.record import described
+from tpmdp.engines.direct.session import Notes, Numbers, Starter, run_party
 from tpmdp.protocol.terms import Terms
 
 NUMBERS: Final = b"numbers "  # then a note, a new line, and the raw numbers
@@ -47,7 +48,11 @@ def main() -> None:
         terms = Terms.parse(task["terms"])
         listener = listen(*task["bind"]) if task["index"] > 0 else None
         port = 0 if listener is None else listener.getsockname()[1]
-        asyncio.run(load())
+        job = job_class(task["engine"]).of(
+            terms, task["function"], task["parameters"], sizes=task["sizes"], noise_apart=task["noise"]
+        )
+        sharing = job.sharing()
+        sharing.prepare()
         write_report(out, {"ready": task["index"], "port": port})
         line = source.readline()
         if not line:
@@ -57,14 +62,11 @@ def main() -> None:
 
         def party(starter: Starter) -> Awaitable[None]:
             return run_party(
-                terms,
+                job,
+                sharing,
                 task["index"],
-                Ed25519PrivateKey.from_private_bytes(bytes.fromhex(task["key"])),
+                identity=Ed25519PrivateKey.from_private_bytes(bytes.fromhex(task["key"])),
                 addresses=[(host, port) for host, port in start["addresses"]],
-                function=task["function"],
-                parameters=task["parameters"],
-                sizes=task["sizes"],
-                noise_apart=task["noise"],
                 deadline=start["deadline"],
                 starter=starter,
                 listener=listener,

@@ -13,15 +13,15 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tpmdp._util.arrays import IntArray
 from tpmdp._util.clock import now_s
 from tpmdp._util.process import START_S, ChildProcess, Report, reported_error
-from tpmdp.engines.mpyc.job import MpycJob
-from tpmdp.engines.mpyc.network import Address, check_addresses
-from tpmdp.engines.mpyc.record import MpycError
-from tpmdp.engines.mpyc.session import Notes, Numbers
-from tpmdp.engines.mpyc.worker import NUMBERS
+from tpmdp.engines.direct.job import DirectJob
+from tpmdp.engines.direct.network import Address, check_addresses
+from tpmdp.engines.direct.record import DirectError
+from tpmdp.engines.direct.session import Notes, Numbers
+from tpmdp.engines.direct.worker import NUMBERS
 from tpmdp.errors import DeadlineError, TpmdpError
 from tpmdp.protocol.party import check_identity
 
-WORKER: Final = "tpmdp.engines.mpyc.worker"
+WORKER: Final = "tpmdp.engines.direct.worker"
 _ENDED: Final = "our own process ended: look for a full memory"
 GRACE_S: Final = 15.0  # past the deadline, for a worker that is busy when it comes
 
@@ -38,13 +38,14 @@ class WorkerProcess:
         self.child = ChildProcess("-m", module, warm=(module,))
         self._on_difference, self._on_missing = on_difference, on_missing
 
-    def give(self, job: MpycJob, index: int, identity: Ed25519PrivateKey, *, bind: Address, deadline: float) -> None:
+    def give(self, job: DirectJob, index: int, identity: Ed25519PrivateKey, *, bind: Address, deadline: float) -> None:
         """Send its task, without the numbers. `deadline` is a time of `clock.now_s`, which all processes share."""
         self._job, self._index, self.deadline = job, index, deadline
         task = {
             "terms": job.terms.canonical(),
             "index": index,
             "key": identity.private_bytes_raw().hex(),
+            "engine": job.engine,
             "function": job.function,
             "parameters": dict(job.parameters),
             "sizes": list(job.sizes),
@@ -97,7 +98,7 @@ class WorkerProcess:
         size = 8 * self._job.terms.grid.dimension
         data = self.child.read(size)
         if len(data) != size:
-            raise MpycError(_ENDED)
+            raise DirectError(_ENDED)
         return np.frombuffer(data, dtype="<i8").astype(np.int64), int(report["sent"])
 
     def end(self) -> None:
@@ -124,16 +125,16 @@ class WorkerProcess:
             else:
                 break
         if not report:
-            raise MpycError(_ENDED)
+            raise DirectError(_ENDED)
         if "culprit" in report:
-            raise MpycError(report["error"], report["culprit"])
+            raise DirectError(report["error"], report["culprit"])
         if "error" in report:
-            raise reported_error(report, MpycError)
+            raise reported_error(report, DirectError)
         return report
 
 
 def run_in_process(
-    job: MpycJob,
+    job: DirectJob,
     index: int,
     identity: Ed25519PrivateKey,
     addresses: Sequence[Address],

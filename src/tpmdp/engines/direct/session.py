@@ -25,18 +25,15 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tpmdp._util.arrays import IntArray
 from tpmdp._util.clock import now_s
-from tpmdp.engines.mpyc.functions import Parameters
-from tpmdp.engines.mpyc.job import MpycJob
-from tpmdp.engines.mpyc.link import LinkKind
-from tpmdp.engines.mpyc.network import Address, Network, check_addresses, listen
-from tpmdp.engines.mpyc.record import LateError, MpycError
-from tpmdp.engines.mpyc.runtime import described, set_up
-from tpmdp.errors import InputError, TpmdpError
+from tpmdp.engines.direct.job import DirectJob
+from tpmdp.engines.direct.link import LinkKind
+from tpmdp.engines.direct.network import Address, Network, check_addresses, listen
+from tpmdp.engines.direct.record import DirectError, LateError, described
+from tpmdp.engines.direct.sharing import ConnectedPeers, Sharing
+from tpmdp.errors import TpmdpError
 from tpmdp.protocol.party import check_identity
-from tpmdp.protocol.terms import Terms
 
 _LINGER_S: Final = 5.0  # for others to finish, once we have all we need
-_TICK_S: Final = 0.002
 T = TypeVar("T")
 Notes = Mapping[int, bytes]  # by party; see `protocol.notes`
 
@@ -68,32 +65,29 @@ class Starter:
 
 
 async def run_party(
-    terms: Terms,
+    job: DirectJob,
+    sharing: Sharing,
     index: int,
+    *,
     identity: Ed25519PrivateKey,
     addresses: Sequence[Address],
-    function: str,
-    parameters: Parameters | None,
-    sizes: Sequence[int],
-    noise_apart: bool,
     deadline: float,
     starter: Starter,
-    *,
     listener: socket.socket | None = None,
     parts: bytes = b"",
     notes: Notes | None = None,
 ) -> None:
     """Take part, and give the starter the result, or None with a receipt. Runs once per process.
 
-    `deadline` is a time of `clock.now_s`. Without a `listener` we listen on our address. `parts` are the hashes of our
-    study's parts, for a party with another study; `notes` are what each party is sent of our ledger.
+    `sharing` is the job's, prepared. `deadline` is a time of `clock.now_s`. Without a `listener` we listen on our
+    address. `parts` are the hashes of our study's parts, for a party with another study; `notes` are what each party is
+    sent of our ledger.
     """
-    job = MpycJob.of(terms, function, parameters, sizes=sizes, noise_apart=noise_apart)
-    check_addresses(addresses, terms.count)
-    check_identity(terms, index, identity)
+    check_addresses(addresses, job.terms.count)
+    check_identity(job.terms, index, identity)
     if listener is None and index > 0:
         listener = listen(*addresses[index])
-    session = _Session(job, index, identity, deadline=deadline, starter=starter, parts=parts)
+    session = _Session(job, sharing, index, identity=identity, deadline=deadline, starter=starter, parts=parts)
     await session.run(addresses, listener, notes=notes or {})
 
 
@@ -101,9 +95,18 @@ class _Session:
     """The state of `run_party`."""
 
     def __init__(
-        self, job: MpycJob, index: int, identity: Ed25519PrivateKey, deadline: float, starter: Starter, parts: bytes
+        self,
+        job: DirectJob,
+        sharing: Sharing,
+        index: int,
+        *,
+        identity: Ed25519PrivateKey,
+        deadline: float,
+        starter: Starter,
+        parts: bytes,
     ) -> None:
-        self._job, self._index, self._deadline, self._starter = job, index, deadline, starter
+        self._job, self._sharing, self._index = job, sharing, index
+        self._deadline, self._starter = deadline, starter
         self._trouble: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._network = Network(
             job.terms,
@@ -131,10 +134,10 @@ class _Session:
             theirs = await self._until(self._swap(LinkKind.NOTES, notes), lambda: self._silent("notes"))
             numbers = await self._until(self._starter.connected(theirs), lambda: ())
             self._job.check(self._index, numbers.values, numbers.noise)
-            mpc, shared = await self._until(self._compute(numbers.values, numbers.noise), self._waited_for)
+            await self._until(self._compute(numbers), self._waited_for)
             notes = dict.fromkeys(network.links, numbers.note)
             theirs = await self._until(self._swap(LinkKind.READY, notes), lambda: self._silent("ready"))
-            result = await self._open_once(mpc, shared, theirs)
+            result = await self._open_once(theirs)
             await self._starter.result(
                 result, network.bytes_sent
             )  # we have what we need, even if a party is lost by now
@@ -146,6 +149,7 @@ class _Session:
         finally:
             if not self._trouble.cancel():
                 self._trouble.exception()  # it was raised, or came when the party was no longer needed
+            await self._sharing.close()
             await asyncio.gather(*(link.close() for link in network.links.values()))
 
     def _waited_for(self) -> list[int]:
@@ -182,31 +186,14 @@ class _Session:
                 with suppress(asyncio.CancelledError, TpmdpError):
                     await task
 
-    async def _compute(self, values: IntArray, noise: IntArray | None) -> tuple[Any, Any]:
-        """MPyC's runtime, and our share of the result."""
-        job = self._job
-        mpc = await set_up(
-            self._index,
-            job.terms.count,
-            job.degree,
-            sec_param=job.sec_param,
-            links=self._network.links,
-            fail=self._fail,
-        )
+    async def _compute(self, numbers: Numbers) -> None:
+        peers = ConnectedPeers(self._index, self._network.links, self._receivers, fail=self._fail)
         try:
-            inputs, noises = self._share(mpc, values, noise)
-            result = job.load()(mpc, inputs, job.parameters)
-            dimension = job.terms.grid.dimension
-            if getattr(result, "shape", None) != (dimension,):
-                raise InputError("result of the function", "(secret)", f"must have {dimension} entries", "correct it")
-            for each in noises:
-                result = result + each
-            await mpc.gather(result)
+            await self._sharing.compute(peers, numbers.values, numbers.noise)
         except TpmdpError:
             raise
         except Exception as error:
             raise described(error) from None
-        return mpc, result
 
     async def _swap(self, kind: LinkKind, ours: Notes) -> Notes:
         """Send every party a message of this kind with our note, and wait for theirs."""
@@ -217,12 +204,12 @@ class _Session:
         await asyncio.wait(waited.values())
         return {peer: future.result() for peer, future in waited.items() if future.result()}
 
-    async def _open_once(self, mpc: Any, shared: Any, notes: Notes) -> IntArray | None:
+    async def _open_once(self, notes: Notes) -> IntArray | None:
         """Open the result; once the starter has noted it, running again cannot repair an error."""
         receives = self._index in self._receivers
         try:
             await self._until(self._starter.opening(notes), lambda: (), _LINGER_S)
-            work = self._receive(mpc, shared) if receives else self._send_ours(mpc, shared)
+            work = self._receive() if receives else self._send_ours()
             return await self._until(work, self._waited_for if receives else self._unconfirmed, _LINGER_S)
         except TpmdpError as error:
             what = str(error).rpartition(": ")[0] or str(error)
@@ -234,26 +221,24 @@ class _Session:
             text = f"{what}, after the result was opened: {remedy}"
             if isinstance(error, LateError):
                 raise LateError(text, error.missing) from None
-            raise MpycError(text, getattr(error, "culprit", None), reported=getattr(error, "reported", False)) from None
+            raise DirectError(
+                text, getattr(error, "culprit", None), reported=getattr(error, "reported", False)
+            ) from None
 
-    async def _output(self, mpc: Any, shared: Any) -> Any:
-        """Send our share to the receivers; the opened result at a receiver."""
+    async def _output(self) -> Sequence[int] | None:
         try:
-            opened = await mpc.output(shared, receivers=self._receivers)
+            return await self._sharing.output()
         except TpmdpError:
             raise
         except Exception as error:
             raise described(error) from None
-        while mpc._pc_level > mpc._program_counter[1]:  # others may still need what we are about to send
-            await asyncio.sleep(_TICK_S)
-        return opened
 
-    async def _receive(self, mpc: Any, shared: Any) -> IntArray:
-        return self._in_range(await self._output(mpc, shared))
+    async def _receive(self) -> IntArray:
+        return self._in_range(await self._output() or ())
 
-    async def _send_ours(self, mpc: Any, shared: Any) -> None:
+    async def _send_ours(self) -> None:
         """Send our share, and wait for the confirmation of any receiver, which is our receipt."""
-        await self._output(mpc, shared)
+        await self._output()
         links = self._network.links
         confirmations = {links[peer].done for peer in self._receivers if peer in links}
         await asyncio.wait(confirmations, return_when=asyncio.FIRST_COMPLETED)
@@ -261,29 +246,11 @@ class _Session:
     def _unconfirmed(self) -> list[int]:
         return self._silent("done", self._receivers)
 
-    def _share(self, mpc: Any, values: IntArray, noise: IntArray | None) -> tuple[list[Any], list[Any]]:
-        """Share every party's input and noise at once."""
-        kind = mpc.SecInt(self._job.bits).array
-        field = kind.sectype.field
-        own = values if noise is None else np.concatenate([values, noise])
-        extra = 0 if noise is None else len(noise)
-        inputs: list[Any] = []
-        noises: list[Any] = []
-        for party, size in enumerate(self._job.sizes):
-            shared = None
-            if size + extra:
-                mine = party == self._index
-                numbers = own.astype(object) if mine else np.zeros(size + extra, dtype=object)
-                shared = mpc.input(kind(field.array(numbers)), senders=party)
-            inputs.append(shared[:size] if size and shared is not None else None)
-            noises += [shared[size:]] if extra and shared is not None else []
-        return inputs, noises
-
-    def _in_range(self, opened: Any) -> IntArray:
+    def _in_range(self, opened: Sequence[int]) -> IntArray:
         limit = 1 << (self._job.terms.grid.word - 1)
-        if any(not -limit <= value < limit for value in opened.tolist()):
-            raise MpycError("the result left its range: a party gave larger numbers than the study allows")
-        return np.array(opened.tolist(), dtype=np.int64)
+        if any(not -limit <= value < limit for value in opened):
+            raise DirectError("the result left its range: a party gave larger numbers than the study allows")
+        return np.array(opened, dtype=np.int64)
 
     async def _say_goodbye(self) -> None:
         """Tell all parties that we have the result, if we are a receiver, and wait until all have sent everything.

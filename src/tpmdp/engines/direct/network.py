@@ -18,8 +18,8 @@ from typing import Final
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tpmdp._util.clock import now_s
-from tpmdp.engines.mpyc.link import Link, read_record
-from tpmdp.engines.mpyc.record import (
+from tpmdp.engines.direct.link import Link, read_record
+from tpmdp.engines.direct.record import (
     CONFIRMATION,
     HELLO_BYTES,
     PROOF_BYTES,

@@ -1,7 +1,7 @@
-"""A connection to one party, in place of MPyC's own: sealed records, limits, and an end that is noticed.
+"""A connection to one party: sealed records, limits, and an end that is noticed.
 
-MPyC's messages are labelled with its program counter. A message that comes before MPyC asks for it is stored, within a
-limit.
+Messages of a computation are labelled with a number, such as MPyC's program counter. A message that comes before it is
+asked for is stored, within a limit.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from contextlib import suppress
 from enum import IntEnum
 from typing import Final
 
-from tpmdp.engines.mpyc.record import (
+from tpmdp.engines.direct.record import (
     LENGTH_BYTES,
     RECORD_MAX,
     TAG_BYTES,
+    DirectError,
     LateError,
-    MpycError,
     Open,
     RecordError,
     Seal,
@@ -37,7 +37,7 @@ _NOTES_BYTES: Final = len(encode_notes(bytes(NOTE_BYTES), {0: [bytes(NOTE_BYTES)
 class LinkKind(IntEnum):
     """What a message on a link is."""
 
-    DATA = 1  # of MPyC
+    DATA = 1  # of the computation
     DONE = 2  # I am a receiver and have the result
     BYE = 3  # I have sent all that I will ever send
     ABORT = 4  # I give up. Body: a reason, then the indices of the parties I lost or waited for
@@ -55,7 +55,7 @@ class Reason(IntEnum):
 
 
 class Link:
-    """One party as MPyC's runtime sees it: `send`, `receive` and `nbytes_sent`."""
+    """One party as a computation sees it: `send`, `receive` and `nbytes_sent`, as MPyC's runtime wants them."""
 
     def __init__(
         self,
@@ -87,11 +87,11 @@ class Link:
 
     @property
     def waiting(self) -> bool:
-        """Whether MPyC waits for a message of this party."""
+        """Whether the computation waits for a message of this party."""
         return any(not future.done() for future in self._awaited.values())
 
     def send(self, pc: int, payload: bytes) -> None:
-        """Send a message of MPyC."""
+        """Send a message of the computation."""
         self._put(LinkKind.DATA, pc, payload)
 
     def receive(self, pc: int) -> bytes | asyncio.Future[bytes]:
@@ -106,7 +106,7 @@ class Link:
         return self._awaited[pc]
 
     def tell(self, kind: LinkKind, body: bytes = b"") -> None:
-        """Send a message that is not MPyC's."""
+        """Send a message of the session."""
         self._put(kind, 0, body)
 
     def abort(self, error: TpmdpError) -> None:
@@ -115,7 +115,7 @@ class Link:
         who: tuple[int, ...] = ()
         if isinstance(error, LateError):
             reason, who = Reason.DEADLINE, error.missing
-        elif isinstance(error, MpycError) and error.culprit is not None:
+        elif isinstance(error, DirectError) and error.culprit is not None:
             reason, who = Reason.REPORTED if error.reported else Reason.LOSS, (error.culprit,)
         body = bytes([reason]) + b"".join(index.to_bytes(4, "big") for index in who)
         with suppress(OSError, RuntimeError):
@@ -142,7 +142,7 @@ class Link:
 
     def _put(self, kind: LinkKind, pc: int, payload: bytes) -> None:
         if len(payload) > min(self._stored_max, 0xFFFFFFFF):
-            raise MpycError("the function sends longer messages than the engine allows: use shorter vectors")
+            raise DirectError("the function sends longer messages than the engine allows: use shorter vectors")
         content = _FRAME.pack(kind, pc, len(payload)) + payload
         for start in range(0, len(content), RECORD_MAX):
             record = self._seal.record(content[start : start + RECORD_MAX])
@@ -221,16 +221,16 @@ class Link:
                 LateError(f"the deadline passed while waiting for {names}: {name} gave up first", who or (self.peer,)),
             )
         elif reason == Reason.LOSS and who:
-            self._on_loss(self, MpycError(f"{name} ended the session because it lost {names}: run again", who[0]))
+            self._on_loss(self, DirectError(f"{name} ended the session because it lost {names}: run again", who[0]))
         else:
             culprit = who[0] if reason == Reason.REPORTED and who else self.peer
             text = f"{self._name(culprit)} ended the session because of an error on its side: ask it"
-            self._on_loss(self, MpycError(text, culprit, reported=True))
+            self._on_loss(self, DirectError(text, culprit, reported=True))
 
     def _lose(self, error: Exception) -> None:
         name = self._name(self.peer)
         text = f"{name} {error}" if isinstance(error, RecordError) else f"the connection to {name} was lost"
-        self._on_loss(self, MpycError(f"{text}: run again when it is back", self.peer))
+        self._on_loss(self, DirectError(f"{text}: run again when it is back", self.peer))
 
 
 async def read_record(reader: asyncio.StreamReader, length: int | None = None) -> bytes:

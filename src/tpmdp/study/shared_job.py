@@ -1,0 +1,17 @@
+"""The job of a study on shares: which engine computes which function, with what."""
+
+from __future__ import annotations
+
+from tpmdp.engines.direct.job import DirectJob, job_class
+from tpmdp.protocol.terms import Terms
+from tpmdp.queries.computation import SharedFunction
+from tpmdp.study.model import Study
+
+
+def shared_job(study: Study, terms: Terms) -> DirectJob:
+    """What the connected parties of a session compute; refuses what its engine cannot."""
+    computation, parties = study.computation, study.party_records
+    assert isinstance(computation, SharedFunction)
+    query, engine = computation.query, computation.engine_of(study.setting)
+    parameters, sizes = query.parameters(parties, terms.grid), query.sizes(parties)
+    return job_class(engine).of(terms, query.functions[engine], parameters, sizes=sizes)

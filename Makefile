@@ -1,6 +1,8 @@
 # Every target sets up what it needs, on a machine with Python 3.11 or newer and make. `make help` lists the targets.
 PYTHON ?= python3
 VENV ?= .venv
+# SPU has wheels for Python 3.11 on Linux.
+SPU_PYTHON ?= $(or $(shell command -v python3.11),$(PYTHON))
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt
 PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
@@ -17,11 +19,11 @@ CENSUS_FILE := $(wildcard $(CENSUS))
 SAY_CENSUS = @echo "people: $(if $(CENSUS_FILE),$(CENSUS_FILE),synthetic, as there is no census file $(CENSUS))"
 
 # Further suites, for `test-all`. A suite NAME has two targets: `install-NAME` and `suite-NAME`.
-SUITES := long simulation browser
+SUITES := long simulation browser spu
 
 .DEFAULT_GOAL := help
-.PHONY: help run page plan income trial digits figures coverage check test test-under-load test-all lint soak bench bench-flower bench-page audits docs clean
-.PHONY: install-long suite-long install-simulation suite-simulation install-browser suite-browser
+.PHONY: help run page plan income trial digits figures coverage check test test-under-load test-all install-spu lint soak bench bench-flower bench-page audits docs clean
+.PHONY: install-long suite-long install-simulation suite-simulation install-browser suite-browser suite-spu
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):.*  ## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "make %-16s %s\n", $$1, $$2 }'
@@ -67,10 +69,10 @@ coverage: $(VENV)/.test  ## measure how often intervals hold the truth and rewri
 	$(BIN)/tpmdp experiment coverage --out $(OUT)/experiments --report docs/reference/coverage.md
 
 check: lint  ## lint, types and the quick tests that start no process
-	$(PYTEST) --ignore=tests/flower -m "not process and not flower and not browser and not slow and not long"
+	$(PYTEST) --ignore=tests/flower -m "not process and not flower and not browser and not spu and not slow and not long"
 
-test: lint  ## lint, types and all tests but those marked long or browser
-	$(PYTEST) -m "not long and not browser"
+test: lint  ## lint, types and all tests but those marked long, browser or spu
+	$(PYTEST) -m "not long and not browser and not spu"
 
 test-under-load: $(VENV)/.test  ## `make test` beside four busy processes
 	$(BIN)/python tests/under_load.py $(MAKE) test
@@ -84,7 +86,7 @@ test-all:  ## the further suites: longer ones, and those that need more than one
 install-long: $(VENV)/.test
 
 suite-long:
-	$(PYTEST) -m "long and not browser"
+	$(PYTEST) -m "long and not browser and not spu"
 
 install-simulation: $(VENV)/.test
 
@@ -98,6 +100,11 @@ install-browser: $(VENV)/.test
 
 suite-browser:
 	$(PYTEST) tests/page -m browser
+
+install-spu: $(VENV)-spu/.done  ## make the environment of SPU, for functions other than sums at any threshold (Python 3.11, Linux; 1 GB)
+
+suite-spu:
+	$(PYTEST) -m spu
 
 lint: $(VENV)/.test  ## ruff and mypy
 	$(BIN)/ruff check .
@@ -125,8 +132,13 @@ docs: $(VENV)/.test  ## build the documentation site, with generated references;
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "wrote $(OUT)/site/index.html"
 
+$(VENV)-spu/.done: src/tpmdp/engines/spu/interpreter.py | $(VENV)/.run
+	$(SPU_PYTHON) -m venv $(VENV)-spu
+	$(VENV)-spu/bin/python -m pip --disable-pip-version-check --quiet install $$($(BIN)/python -m tpmdp.engines.spu.interpreter)
+	@touch $@
+
 clean:  ## remove the environment, caches and results
-	rm -rf $(VENV) $(OUT) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-spu $(OUT) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find src tests benchmarks examples tools -name __pycache__ -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:

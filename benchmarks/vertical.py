@@ -13,8 +13,8 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from benchmarks.timing import Row, best_seconds, times
+from tpmdp.engines.direct.gram_shape import GramShape
 from tpmdp.engines.mpyc.engine import MpycEngine
-from tpmdp.engines.mpyc.functions import GramShape
 from tpmdp.planning.grid_plan import plan_on_grid
 from tpmdp.protocol.terms import Terms
 from tpmdp.spec import Spec

@@ -22,13 +22,14 @@ from tests.protocol.sessions import World
 from tpmdp import InputError
 from tpmdp._util.arrays import IntArray
 from tpmdp._util.clock import now_s
+from tpmdp.engines.direct.gram_shape import GramShape
 from tpmdp.engines.direct.network import check_addresses, listen
 from tpmdp.engines.direct.record import DirectError, RecordError, decode_hello
 from tpmdp.engines.direct.session import Notes, Numbers
 from tpmdp.engines.direct.worker_process import run_in_process
 from tpmdp.engines.ideal import IdealEngine
 from tpmdp.engines.mpyc.engine import MpycEngine
-from tpmdp.engines.mpyc.functions import GramShape, load_function
+from tpmdp.engines.mpyc.functions import load_function
 from tpmdp.engines.mpyc.job import MpycJob
 from tpmdp.errors import DeadlineError, MissingDependencyError
 

@@ -7,6 +7,7 @@ first, and a study that was unpacked there could bring a json.py. The child's si
 from __future__ import annotations
 
 import json
+import os
 import queue
 import subprocess
 import threading
@@ -33,7 +34,8 @@ class ChildProcess:
     is discarded, or read by a thread (`reads_stderr`), so that a full pipe cannot block the child.
 
     A module (`-m`) can be forked from a warm parent that has imported `warm`: see `warm_process`, whose rules hold for
-    these imports. Without `warm`, or where processes cannot be forked safely, it is a new interpreter.
+    these imports. Without `warm`, or where processes cannot be forked safely, it is a new interpreter. Another
+    `interpreter` finds its own modules only, and nothing of our environment.
 
     >>> with ChildProcess("-c", "print(input().upper())") as child:
     ...     child.write(b"hello\\n")
@@ -41,18 +43,20 @@ class ChildProcess:
     (b'HELLO\\n', 0)
     """
 
-    def __init__(self, *arguments: str, reads_stderr: bool = False, warm: Sequence[str] = ()) -> None:
+    def __init__(
+        self, *arguments: str, reads_stderr: bool = False, warm: Sequence[str] = (), interpreter: str = ""
+    ) -> None:
         self._process: subprocess.Popen[bytes] | WarmProcess
         stderr = subprocess.PIPE if reads_stderr else subprocess.DEVNULL
         if warm and is_available():
             self._process = WarmProcess(*arguments[1:], imports=warm, stdin=subprocess.PIPE, stderr=stderr)
         else:
             self._process = subprocess.Popen(  # noqa: S603
-                python_command(*arguments),
+                [interpreter, "-I", *arguments] if interpreter else python_command(*arguments),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
-                env=python_environment(),
+                env={"PATH": os.defpath} if interpreter else python_environment(),
             )
         self.timed_out = False  # the last `line` took too long, so the process was killed
         self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()

@@ -274,8 +274,10 @@ class SharedFunction(Computation):
         if setting.guarantee == "statistical":
             rule = 'cannot be used with guarantee = "statistical": it rests on encryption'
             raise InputError("engine", "spu", rule, 'write guarantee = "computational", or engine = "mpyc"')
-        if not self.query.in_pairs and len(setting.parties) > 2:
-            rule = f"must be less than half the number of parties ({len(setting.parties)}) for a {self.query.kind}"
+        holders = sum(records > 0 for records in setting.parties.values())
+        if not self.query.in_pairs and holders > 2:
+            half = f"less than half the number of parties ({len(setting.parties)})"
+            rule = f"must be {half} for a {self.query.kind} over more than two parties"
             remedy = "add parties or lower it: only sums, and products of columns, work for any number"
             raise InputError("threshold", setting.threshold, rule, remedy)
 

@@ -86,6 +86,11 @@ class Link:
         return f"Link({self.peer})"
 
     @property
+    def name(self) -> str:
+        """The party's."""
+        return self._name(self.peer)
+
+    @property
     def waiting(self) -> bool:
         """Whether the computation waits for a message of this party."""
         return any(not future.done() for future in self._awaited.values())
@@ -104,6 +109,10 @@ class Link:
         if self.bye.done():
             self._lose(RecordError("left too early"))
         return self._awaited[pc]
+
+    async def drain(self) -> None:
+        """Wait until not too much is waiting to be sent."""
+        await self._writer.drain()
 
     def tell(self, kind: LinkKind, body: bytes = b"") -> None:
         """Send a message of the session."""
@@ -228,7 +237,7 @@ class Link:
             self._on_loss(self, DirectError(text, culprit, reported=True))
 
     def _lose(self, error: Exception) -> None:
-        name = self._name(self.peer)
+        name = self.name
         text = f"{name} {error}" if isinstance(error, RecordError) else f"the connection to {name} was lost"
         self._on_loss(self, DirectError(f"{text}: run again when it is back", self.peer))
 

@@ -1,0 +1,191 @@
+"""One party's part of sessions of two, in SPU's interpreter: a script that imports nothing of tpmdp.
+
+It reads tasks from standard input and writes replies; see `pair_process`, the other side of these pipes:
+
+    out: {"ready", "versions"}
+    in: task, own numbers         out: {"share"}, and our share of the result, modulo 2^64
+    in: evaluation, its numbers   out: {"result"}, and the function in the clear, of made-up inputs
+
+It listens on a socket in a private folder, to which only our own tunnel connects, and ends when its input does. What
+SPU prints goes nowhere, errors are reported by their type only, and pickle is refused from the moment SPU is loaded.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import os
+import pickle
+import queue
+import threading
+from collections.abc import Callable
+from typing import IO, Any
+
+RECEIVE_MS = 24 * 3600 * 1000  # the session's deadline ends this process
+CONNECT_MS = 100
+ARITHMETIC = b"cheetah.AShr<FM64>"
+PACKAGES = ("spu", "jax", "jaxlib", "numpy")
+
+
+def main() -> None:
+    """Load SPU, say so, and do one task after another."""
+    out = os.fdopen(os.dup(1), "wb")
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    lines: queue.SimpleQueue[tuple[Any, bytes]] = queue.SimpleQueue()
+    try:
+        _load()
+    except Exception as error:
+        _write(out, {"error": type(error).__name__})
+        return
+    threading.Thread(target=_read, args=(os.fdopen(os.dup(0), "rb"), lines), daemon=True).start()
+    _write(out, {"ready": True, "versions": {name: importlib.metadata.version(name) for name in PACKAGES}})
+    while True:
+        task, data = lines.get()
+        try:
+            if task["do"] == "evaluate":
+                _write(out, *_evaluated(task, data))
+            elif task["do"] == "compute":
+                share = _Pair(task).share(task, data)
+                _write(out, {"share": len(share)}, share)
+        except Exception as error:
+            _write(out, {"error": type(error).__name__})
+
+
+def _read(source: IO[bytes], lines: queue.SimpleQueue[tuple[Any, bytes]]) -> None:
+    """Tasks, each with its numbers; this process ends with its input, whatever it is doing."""
+    while line := source.readline():
+        task = json.loads(line)
+        lines.put((task, source.read(task.get("bytes", 0))))
+    os._exit(0)
+
+
+def _write(out: IO[bytes], report: dict[str, Any], data: bytes = b"") -> None:
+    out.write(json.dumps(report).encode() + b"\n" + data)
+    out.flush()
+
+
+def _load() -> None:
+    """Import everything, then refuse pickle."""
+    import jax
+    from spu import libspu
+
+    jax.config.update("jax_enable_x64", True)
+    options = libspu.logging.LogOptions()
+    options.enable_console_logger = False
+    libspu.logging.setup_logging(options)
+
+    def forbidden(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("pickle")
+
+    pickle.load = pickle.loads = forbidden
+    pickle.Unpickler = forbidden  # type: ignore[misc,assignment]
+
+
+def _function(task: dict[str, Any]) -> Callable[[Any, Any], Any]:
+    """The function of the task, from its file, which is named by the program that started us."""
+    spec = importlib.util.spec_from_file_location("tpmdp_pair_function", task["file"])
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    function: Callable[[Any, Any], Any] = getattr(module, task["function"])
+    return function
+
+
+def _arrays(shapes: list[list[int]], data: bytes) -> list[Any]:
+    import numpy as np
+
+    arrays, start = [], 0
+    for shape in shapes:
+        size = 8 * int(np.prod(shape))
+        arrays.append(np.frombuffer(data[start : start + size], dtype="<i8").astype(np.int64).reshape(shape))
+        start += size
+    return arrays
+
+
+def _evaluated(task: dict[str, Any], data: bytes) -> tuple[dict[str, Any], bytes]:
+    """The function of many pairs of inputs, in the clear: for a search among made-up inputs."""
+    import jax
+    import numpy as np
+
+    left, right = _arrays(task["shapes"], data)
+    result = np.asarray(jax.jit(jax.vmap(_function(task)))(left, right))
+    whole = result.dtype == np.int64 and result.ndim == 2
+    return {"result": list(result.shape), "whole": whole}, result.astype("<i8").tobytes() if whole else b""
+
+
+class _Pair:
+    """A session with one other party."""
+
+    def __init__(self, task: dict[str, Any]) -> None:
+        from spu import libspu
+        from spu.libspu import link
+
+        description = link.Desc()
+        for rank, socket in enumerate(task["sockets"]):
+            description.add_party(str(rank), f"unix:{socket}")
+        description.recv_timeout_ms = RECEIVE_MS
+        description.http_timeout_ms = RECEIVE_MS
+        description.connect_retry_interval_ms = CONNECT_MS
+        description.connect_retry_times = RECEIVE_MS // CONNECT_MS
+        self._link = link.create_brpc(description, task["rank"])
+        self._config = libspu.RuntimeConfig()
+        self._config.protocol = libspu.ProtocolKind.CHEETAH
+        self._config.field = libspu.FieldType.FM64
+        self._config.experimental_enable_colocated_optimization = True  # inputs stay with their owner
+        self._config.cheetah_2pc_config.enable_mul_lsb_error = False  # every bit counts
+
+    def share(self, task: dict[str, Any], data: bytes) -> bytes:
+        """Our additive share of the function plus both parties' noise."""
+        import numpy as np
+        from spu import api, libspu
+
+        rank, shapes = task["rank"], task["shapes"]  # inputs belong to both in turn: left and right, then their noise
+        executable = _compiled(_function(task), shapes, noise=task["noise"])
+        runtime, io = api.Runtime(self._link, self._config), api.Io(2, self._config)
+        mine = iter(_arrays(shapes[rank::2], data))
+        for place, shape in enumerate(shapes):
+            values = next(mine) if place % 2 == rank else np.zeros(shape, dtype=np.int64)
+            shares = io.make_shares(values, libspu.Visibility.VIS_SECRET, place % 2)
+            runtime.set_var(f"in{place}", shares[rank])
+        runtime.run(executable)
+        self._link.stop_link()  # returns when both sides have all they need
+        result = runtime.get_var("out0")
+        if ARITHMETIC not in result.meta:
+            raise TypeError("no arithmetic share")
+        parts = []
+        for each in result.share_chunks:
+            chunk = libspu.ValueChunk()
+            chunk.ParseFromString(each)
+            parts.append(chunk.content)
+        return b"".join(parts)
+
+
+def _compiled(function: Callable[[Any, Any], Any], shapes: list[list[int]], noise: bool) -> Any:
+    import numpy as np
+    from spu import libspu
+    from spu.utils import frontend
+
+    def with_noise(left: Any, right: Any, first: Any, second: Any) -> Any:
+        return function(left, right) + first + second
+
+    executable, _ = frontend.compile(
+        frontend.Kind.JAX,
+        with_noise if noise else function,
+        tuple(np.zeros(shape, dtype=np.int64) for shape in shapes),
+        {},
+        [f"in{place}" for place in range(len(shapes))],
+        [libspu.Visibility.VIS_SECRET] * len(shapes),
+        lambda outputs: [f"out{place}" for place in range(len(outputs))],
+        static_argnums=(),
+        static_argnames=None,
+        copts=libspu.CompilerOptions(),
+    )
+    return executable
+
+
+if __name__ == "__main__":
+    main()

@@ -208,8 +208,7 @@ def assumed_text(study: Study, shown: Sequence[ExpectedQuery]) -> str:
     settings = [each.query.settings() for each in simulated]
     guesses, assumed = study.typical, []
     ranges = [bounds.column for each in simulated for bounds in each.query.ranges_of("")]
-    if any(entry["kind"] == "vertical_regression" for entry in settings):
-        ranges += [column for entry in settings for columns in entry.get("held_by", {}).values() for column in columns]
+    ranges += [column for entry in settings for columns in entry.get("held_by", {}).values() for column in columns]
     guessed = {each.column for each in guesses.columns}
     if guesses.settings():
         assumed.append("the typical values that the study states")

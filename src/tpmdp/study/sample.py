@@ -112,12 +112,13 @@ def _known(query: BaseQuery, column: str) -> Iterator[float | str]:
             yield from (float(bounds.low), float(bounds.high))
     if settings.get("event") == column:
         yield from (0.0, 1.0)
-    if column in (settings.get("column"), settings.get("time"), settings.get("group")):
-        for key in ("low", "high", "at_least", "below", "edges", "categories"):
-            value = settings.get(key)
-            for each in value if isinstance(value, tuple | list) else () if value is None else (value,):
-                if isinstance(each, str) or np.isfinite(each):
-                    yield _plain(each)
+    for part in (settings, settings.get("rows", {}), settings.get("columns", {})):
+        if column in (part.get("column"), part.get("time"), part.get("group")):
+            for key in ("low", "high", "at_least", "below", "edges", "categories"):
+                value = part.get(key)
+                for each in value if isinstance(value, tuple | list) else () if value is None else (value,):
+                    if isinstance(each, str) or np.isfinite(each):
+                        yield _plain(each)
 
 
 def _outcomes(query: BaseQuery, column: str) -> Iterator[float]:

@@ -27,6 +27,7 @@ from tpmdp.queries.joint_table import CELLS_MAX, JointTable
 from tpmdp.queries.vertical_covariance import VerticalCovariance
 from tpmdp.queries.vertical_moments import VerticalMoments
 from tpmdp.queries.vertical_query import VerticalQuery
+from tpmdp.study.sample import sample_columns
 
 MOMENT_KINDS: Final = ("vertical_covariance", "vertical_correlation", "vertical_regression")
 PARTIES: Final = ("a", "b", "c", "d", "e")
@@ -324,6 +325,16 @@ def test_a_grid_coarser_than_a_person_is_refused() -> None:
     assert query.parameters({"a": 3, "b": 3}, Grid(1.0, 4, 64))["scale"] == 1
     with pytest.raises(InputError, match="no room for products"):
         query.parameters({"a": 3, "b": 3}, Grid(2.0, 4, 64))
+
+
+def test_made_up_records_have_the_values_of_a_joint_table() -> None:
+    parties = [{"name": name, "records": 200 if name in "ab" else 0} for name in "abc"]
+    study = study_of(plain(table_query(2, 3).settings()), parties=parties)
+    random = np.random.default_rng(1)
+    assert set(sample_columns(study, "b", random)["y"]) == {"t0", "t1", "t2"}
+    values = np.array(sample_columns(study, "a", random)["x"])
+    assert ((values >= 0) & (values <= 2)).all()
+    assert np.ptp(values) > 1
 
 
 @pytest.mark.parametrize("entry", [COVARIANCE, JOINT], ids=lambda entry: str(entry["kind"]))

@@ -29,8 +29,9 @@ Holders = tuple[tuple[str, tuple[str, ...]], ...]  # party and its columns
 
 
 class VerticalMoments(VerticalQuery):
-    """Fields are those of each kind, in the order of its study file; `held_by` says which party has which columns."""
+    """`held_by` says which party has which columns."""
 
+    # No dataclass, so that each kind has its fields in the order of its study file.
     bounds: Ranges
     held_by: Holders
 

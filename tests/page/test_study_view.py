@@ -15,6 +15,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tests.page.browsing import TestClient, fields, part
+from tests.queries.cases import VERTICAL_KINDS
 from tpmdp.errors import InputError
 from tpmdp.ledger import rounded_up
 from tpmdp.page import study_view
@@ -159,6 +160,17 @@ def test_every_kind_can_be_added_and_comes_back_from_the_file(kind: str) -> None
     assert shown["query-0-kind"] == [kind]
     again = TypedQuery(kind, {key: shown.get(f"query-0-{key}", [""])[0] for key in (*typed.texts, "name")})
     assert make_query(again.entry(1)) == query
+
+
+@pytest.mark.parametrize(
+    "text", ["bank", "bank: pay", "bank: pay\nbins: 1, 2", "bank: pay\nedges: 1, x", ": pay\nedges: 1"]
+)
+def test_a_side_of_a_table_that_cannot_be_read_is_named(text: str) -> None:
+    typed = TypedQuery.example("joint_table", [])
+    with pytest.raises(InputError, match="rows of pay by degree"):
+        TypedQuery("joint_table", {**typed.texts, "rows": text}).entry(1)
+    rows = TypedQuery("joint_table", {**typed.texts, "rows": "bank: pay\r\nedges: 1, 2"}).entry(1)["rows"]
+    assert rows == {"party": "bank", "column": "pay", "edges": [1.0, 2.0]}  # as a browser ends lines
 
 
 def test_a_query_is_added_and_removed(client: TestClient, sent: Sent) -> None:
@@ -370,7 +382,7 @@ def test_a_browser_without_the_script_sees_a_page(client: TestClient) -> None:
 
 def test_a_saved_study_comes_back(client: TestClient, sent: Sent, folder: Path) -> None:
     for kind in OFFERED:
-        if not hasattr(OFFERED[kind], "rounds") and kind != "vertical_regression":  # which must be asked alone
+        if not hasattr(OFFERED[kind], "rounds") and kind not in VERTICAL_KINDS:  # which must be asked alone
             sent = after(client, sent, "add-query", new_kind=kind)
     sent |= {"party-receives": [str(place) for place in range(5)]}  # as models by rounds need
     sent |= {"study-name": ["flu"], "unit": ["party"], "deadline": ["90s"], "file": ["flu.toml"]}

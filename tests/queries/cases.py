@@ -14,13 +14,15 @@ from tpmdp._util.arrays import FloatArray
 from tpmdp.data.table import Table, Text
 from tpmdp.queries.answer import Answer
 from tpmdp.queries.base import Query, Unit, length
-from tpmdp.queries.catalogue import make_query
+from tpmdp.queries.catalogue import KINDS, make_query
 from tpmdp.queries.computation import MaskedSum
 from tpmdp.queries.rounds import Point, RoundsQuery
+from tpmdp.queries.vertical_query import VerticalQuery
 from tpmdp.study.contribution import checked_table
 from tpmdp.study.model import Study
 
 Record = Mapping[str, float | str]
+VERTICAL_KINDS: Final = tuple(kind for kind, maker in KINDS.items() if issubclass(maker, VerticalQuery))
 UNITS: Final[tuple[Unit, ...]] = ("record", "party")
 TURN: Final = 0.5 - (16 + 128**0.5) / 64  # of a range, below its middle: farthest from an end in mean and square
 
@@ -48,6 +50,13 @@ def sum_query(entry: Mapping[str, Any]) -> Query:
     query = make_query({"name": "q", **entry})
     assert isinstance(query, Query)
     return query
+
+
+def records_at(entry: Mapping[str, Any], names: Sequence[str], records: int) -> dict[str, int]:
+    """So many records at each party; of a vertical query, only at those that hold columns."""
+    query = make_query({"name": "q", **entry})
+    holders = query.holders if isinstance(query, VerticalQuery) else names
+    return {name: records if name in holders else 0 for name in names}
 
 
 def statistic(study: Study, name: str, table: Table) -> FloatArray:

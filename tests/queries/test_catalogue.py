@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.queries.cases import CASES, Case, study_of
+from tests.queries.cases import CASES, Case, records_at, study_of
 from tpmdp.errors import InputError
 from tpmdp.queries.base import BaseQuery
 from tpmdp.queries.catalogue import EXAMPLES, KINDS, SUM_KINDS, make_query
@@ -51,6 +51,10 @@ MAXIMUM: Final[dict[str, Any]] = {"name": "q", "kind": "maximum", "of": {"kind":
 SURVIVAL: Final = {"name": "q", "kind": "kaplan_meier", "time": "x", "event": "e", "high": 9}
 LOG_RANK: Final = {**SURVIVAL, "kind": "log_rank", "group": "g", "categories": ["a", "b"]}
 VERTICAL: Final = {**LINEAR, "kind": "vertical_regression", "held_by": {"a": ["x"], "b": ["y"]}}
+VERTICAL_COVARIANCE: Final = {**COVARIANCE, "kind": "vertical_covariance", "held_by": {"a": ["x"], "b": ["y"]}}
+BANK: Final = {"party": "a", "column": "x", "edges": [0, 1, 2]}
+CLINIC: Final = {"party": "b", "column": "y", "categories": ["p", "q"]}
+JOINT: Final = {"name": "q", "kind": "joint_table", "rows": BANK, "columns": CLINIC}
 HUGE: Final = 10**400
 
 WRONG: Final[list[tuple[dict[str, Any], dict[str, Any], str]]] = [
@@ -178,6 +182,26 @@ WRONG: Final[list[tuple[dict[str, Any], dict[str, Any], str]]] = [
     (VERTICAL, {"held_by": {"a": ["x"], "b": ["x", "y"]}}, "held_by"),
     (VERTICAL, {"held_by": {"a": ["x"], "b": [7, "y"]}}, "held_by"),
     (VERTICAL, {"by": {"x": [1]}}, "key in the vertical_regression query q"),
+    (VERTICAL_COVARIANCE, {"held_by": {"a": ["x"]}}, "held_by"),
+    (VERTICAL_COVARIANCE, {"held_by": {"a": ["x", "y"], "b": []}}, "held_by"),
+    (VERTICAL_COVARIANCE, {"bounds": {"x": [0, 1], "y": [1, 0]}}, "bounds"),
+    (VERTICAL_COVARIANCE, {"bounds": {}}, "bounds"),
+    (VERTICAL_COVARIANCE, {"target": "y"}, "key in the vertical_covariance query q"),
+    (JOINT, {"rows": 7}, "rows of q"),
+    (JOINT, {"rows": {}}, "party in rows of q"),
+    (JOINT, {"rows": {**BANK, "colum": "x"}}, "key in rows of q"),
+    (JOINT, {"rows": {**BANK, "party": 7}}, "rows of q, party"),
+    (JOINT, {"rows": {**BANK, "party": "b"}}, "columns of q, party"),
+    (JOINT, {"rows": {**BANK, "edges": []}}, "edges or categories of rows of q"),
+    (JOINT, {"rows": {**BANK, "edges": [0]}}, "edges of rows of q"),
+    (JOINT, {"rows": {**BANK, "edges": [1, 0]}}, "edges of rows of q"),
+    (JOINT, {"rows": {**BANK, "categories": ["r"]}}, "edges or categories of rows of q"),
+    (JOINT, {"columns": {"party": "b", "column": "y"}}, "edges or categories of columns of q"),
+    (JOINT, {"columns": {**CLINIC, "categories": []}}, "categories of columns of q"),
+    (JOINT, {"columns": {**CLINIC, "categories": ["p", "p"]}}, "categories of columns of q"),
+    (JOINT, {"columns": {**CLINIC, "categories": ["p", 1]}}, "categories of columns of q"),
+    (JOINT, {"columns": {**CLINIC, "categories": [*range(6000)]}}, "cells of q"),
+    (JOINT, {"where": "x = 1"}, "key in the joint_table query q"),
 ]
 
 
@@ -197,7 +221,7 @@ def title_of(entry: dict[str, Any]) -> str:
 
 REQUIRED: Final = [
     (entry, key)
-    for entry in (MEAN, QUANTILES, COVARIANCE, LINEAR, LOGISTIC, MAXIMUM, VERTICAL, TEXTS)
+    for entry in (MEAN, QUANTILES, COVARIANCE, LINEAR, LOGISTIC, MAXIMUM, VERTICAL, VERTICAL_COVARIANCE, JOINT, TEXTS)
     for key in entry
     if key not in ("kind", "categories")
 ]
@@ -284,9 +308,8 @@ def test_a_study_is_the_same_after_it_is_written_and_read(case: Case) -> None:
 
 @pytest.mark.parametrize("kind", EXAMPLES)
 def test_an_example_is_the_same_after_it_is_written_and_read(kind: str) -> None:
-    held = ENTRIES[kind].get("held_by", {})
-    names = [*held, "a", "b", "c"][:4] if held else ["a", "b", "c"]
-    parties = [{"name": name, "records": 10 if name in held or not held else 0} for name in names]
+    counts = records_at(ENTRIES[kind], ("bank", "school", "family", "lab"), 10)
+    parties = [{"name": name, "records": records} for name, records in counts.items()]
     study = study_of(ENTRIES[kind], parties=parties)
     assert read_again(study) == study
 
@@ -318,7 +341,7 @@ def test_a_condition_of_the_whole_study_joins_that_of_each_query() -> None:
     assert read_again(study) == study
 
 
-@pytest.mark.parametrize("entry", [MAXIMUM, VERTICAL], ids=lambda entry: str(entry["kind"]))
+@pytest.mark.parametrize("entry", [MAXIMUM, VERTICAL, VERTICAL_COVARIANCE, JOINT], ids=lambda entry: str(entry["kind"]))
 def test_a_query_that_is_no_sum_takes_no_condition_of_the_study(entry: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="cannot be used with"):
         study_of(entry, where="x = 1")

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.queries.cases import VERTICAL_KINDS, records_at
 from tests.study.sessions import TABLES, Finished, finish, study
 from tpmdp import InputError, Study
 from tpmdp.errors import FileError
@@ -347,8 +348,9 @@ def test_every_kind_of_study_has_a_report(changes: dict[str, Any], tmp_path: Pat
 
 def example(kind: str, **more: Any) -> Study:
     query = tomllib.loads(EXAMPLES[kind]) | more
-    if kind == "vertical_regression":
-        parties = [{"name": name, "epsilon": 1.0, "records": 50} for name in ("bank", "school", "family")]
+    if kind in VERTICAL_KINDS:
+        counts = records_at(query, ("bank", "school", "family"), 50)
+        parties = [{"name": name, "epsilon": 1.0, "records": records} for name, records in counts.items()]
         return study(parties=parties, receivers=["bank"], queries=[query])
     return study(queries=[query], **({"receivers": "all"} if issubclass(KINDS[kind], RoundsQuery) else {}))
 

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import tpmdp
+from tests.queries.cases import records_at
 from tpmdp import FileError, InputError, Study, StudyBuilder, load_queries
 from tpmdp.queries.catalogue import EXAMPLES, KINDS
 from tpmdp.queries.rounds import RoundsQuery
@@ -105,11 +106,12 @@ def test_every_kind_has_a_call(kind: str) -> None:
     names = ("bank", "school", "family")
     receivers = "all" if issubclass(KINDS[kind], RoundsQuery) else [names[0]]
     builder = begun(receivers=receivers)
-    for name in names:
-        builder = builder.party(name, epsilon=1, records=1000)
+    counts = records_at(entry, names, 1000)
+    for name, records in counts.items():
+        builder = builder.party(name, epsilon=1, records=records)
     call = getattr(builder, kind)
     built = call(**settings).build()
-    parties = [{"name": name, "epsilon": 1, "records": 1000} for name in names]
+    parties = [{"name": name, "epsilon": 1, "records": records} for name, records in counts.items()]
     document = {"name": "flu", "threshold": 1, "receivers": receivers, "delta": 1e-6, "parties": parties}
     parsed = Study.parse({**document, "queries": [entry]})
     assert built == parsed

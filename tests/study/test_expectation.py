@@ -10,7 +10,7 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from tests.queries.cases import statistic
+from tests.queries.cases import records_at, statistic
 from tpmdp.ledger import promise, square_up
 from tpmdp.queries.base import Query
 from tpmdp.study.answers import answers as answers_from
@@ -150,13 +150,24 @@ def test_a_heavier_query_has_less_noise() -> None:
             "bounds": {"y": [0, 1], "p": [0, 1]},
             "held_by": {"a": ["y"], "b": ["p"]},
         },
+        {
+            "name": "v",
+            "kind": "vertical_correlation",
+            "bounds": {"y": [0, 1], "p": [0, 1]},
+            "held_by": {"a": ["y"], "b": ["p"]},
+        },
+        {
+            "name": "j",
+            "kind": "joint_table",
+            "rows": {"party": "a", "column": "y", "edges": [0, 1, 2]},
+            "columns": {"party": "b", "column": "p", "categories": ["x", "y"]},
+        },
     ],
     ids=lambda query: str(query["kind"]),
 )
 def test_a_query_that_is_no_sum_can_be_expected_too(query: dict[str, Any]) -> None:
-    parties = [{"name": name, "records": 5000, "epsilon": 1.0} for name in ("a", "b", "c")]
-    if query["kind"] == "vertical_regression":
-        parties[2]["records"] = 0
+    counts = records_at(query, ("a", "b", "c"), 5000)
+    parties = [{"name": name, "records": records, "epsilon": 1.0} for name, records in counts.items()]
     study = study_of(query, parties=parties)
     (found,) = expect(study).queries
     assert found.apart is None

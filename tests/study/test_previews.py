@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+from tests.queries.cases import VERTICAL_KINDS, records_at
 from tpmdp._util.arrays import FloatArray
 from tpmdp.errors import InputError
 from tpmdp.noise.discrete_gaussian import discrete_gaussian
@@ -26,10 +27,11 @@ from tpmdp.queries.answer import Z_95, Answer
 from tpmdp.queries.base import Query
 from tpmdp.queries.catalogue import KINDS
 from tpmdp.queries.guesses import NO_GUESSES, Guesses
+from tpmdp.queries.joint_table import JointTable
 from tpmdp.queries.maximum import Maximum
 from tpmdp.queries.mean import Mean
 from tpmdp.queries.preview import NEAR, PreviewedError, preview
-from tpmdp.queries.vertical_regression import VerticalRegression
+from tpmdp.queries.vertical_moments import VerticalMoments
 from tpmdp.report.queries import error_text, expectation_json
 from tpmdp.report.release import answer_table
 from tpmdp.study.expectation import expect, trial_terms
@@ -41,6 +43,7 @@ RECORDS: Final = {"a": 4000, "b": 3000, "c": 2000}
 PEOPLE: Final = 3000
 COLUMN: Final = {"column": "x", "low": 0, "high": 100}
 BOUNDS: Final = {"x": [0, 100], "y": [0, 50], "z": [-1, 1]}
+HELD: Final = {"a": ["y", "z"], "b": ["x"]}
 ENTRIES: Final[dict[str, dict[str, Any]]] = {
     "count": {"kind": "count", "column": "x", "at_least": 60},
     "count where": {"kind": "count", "column": "x", "at_least": 60, "where": "v = 1"},
@@ -75,7 +78,14 @@ ENTRIES: Final[dict[str, dict[str, Any]]] = {
         "kind": "vertical_regression",
         "target": "y",
         "bounds": BOUNDS,
-        "held_by": {"a": ["y", "z"], "b": ["x"]},
+        "held_by": HELD,
+    },
+    "vertical_covariance": {"kind": "vertical_covariance", "bounds": BOUNDS, "held_by": HELD},
+    "vertical_correlation": {"kind": "vertical_correlation", "bounds": BOUNDS, "held_by": HELD},
+    "joint_table": {
+        "kind": "joint_table",
+        "rows": {"party": "a", "column": "x", "edges": [0, 20, 40, 100]},
+        "columns": {"party": "b", "column": "g", "categories": [0, 1, 2]},
     },
 }
 # Mean and standard deviation of x, y and z, their correlation (with w, too), and the share of v = 1 and of w = 1.
@@ -119,8 +129,9 @@ def guesses_of(shape: str) -> Guesses:
 def study_of(label: str, epsilon: float) -> Study:
     entry = {"name": "q", **ENTRIES[label]}
     parties = [{"name": name, "records": records, "epsilon": epsilon} for name, records in RECORDS.items()]
-    if entry["kind"] == "vertical_regression":
-        parties = [{**party, "records": PEOPLE if party["name"] in ("a", "b") else 0} for party in parties]
+    if entry["kind"] in VERTICAL_KINDS:
+        counts = records_at(entry, list(RECORDS), PEOPLE)
+        parties = [{**party, "records": counts[str(party["name"])]} for party in parties]
     base = {"name": "s", "threshold": 1, "receivers": "all", "delta": 1e-6, "parties": parties}
     return Study.parse({**base, "queries": [entry]})
 
@@ -135,9 +146,11 @@ def totals_of(label: str, shape: str, epsilon: float) -> tuple[FloatArray, Float
     """The exact vector, and that of every run."""
     study, terms = study_of(label, epsilon), terms_of(label, epsilon)
     (query,), tables = study.queries, tables_of(shape)
-    if isinstance(query, VerticalRegression):
+    if isinstance(query, JointTable):
+        exact = query.typical(PEOPLE)  # the error is the same for all data
+    elif isinstance(query, VerticalMoments):
         people = {name: column[:PEOPLE] for name, column in tables["a"].items()}
-        exact = sum_of(query._moments.features(query._moments.scaled(people)))
+        exact = sum_of(query.moments.features(query.moments.scaled(people)))
     elif isinstance(query, Maximum):
         encoded = [query.encode(name, {"x": table["x"]}, terms.grid) for name, table in tables.items()]
         exact = np.max(encoded, axis=0) * terms.grid.step

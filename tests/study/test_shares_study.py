@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import time
+from itertools import combinations, combinations_with_replacement
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,46 @@ def test_a_vertical_regression_agrees_with_least_squares_within_its_error_bars()
     assert "Shamir" in found.parties["bank"].guarantee
 
 
+def truth_of(kind: str) -> list[float]:
+    """In NumPy, of the columns as they are clipped or binned."""
+    whole = synthetic_adults(4000, seed=3)
+    if kind == "joint_table":
+        counts, *_ = np.histogram2d(whole["income"], whole["age"], bins=[JOINT_INCOME, JOINT_AGE])
+        return [float(count) for count in counts.ravel()]
+    columns = [np.clip(whole[one.column], one.low, one.high) for one in RANGES if one.column != "gender"]
+    if kind == "vertical_correlation":
+        return [float(np.corrcoef(one, two)[0, 1]) for one, two in combinations(columns, 2)]
+    return [float(np.cov(one, two, ddof=0)[0, 1]) for one, two in combinations_with_replacement(columns, 2)]
+
+
+JOINT_INCOME, JOINT_AGE = [0, 20000, 45000, 90000.5], [25, 40, 60, 90.5]  # no value at the last edge
+JOINT: dict[str, Any] = {
+    "name": "income by age",
+    "kind": "joint_table",
+    "rows": {"party": "bank", "column": "income", "edges": JOINT_INCOME},
+    "columns": {"party": "school", "column": "age", "edges": JOINT_AGE},
+}
+
+
+@pytest.mark.parametrize("kind", ["vertical_covariance", "vertical_correlation", "joint_table"])
+def test_pairs_of_columns_agree_with_numpy_within_a_tiny_noise(kind: str) -> None:
+    regression = VERTICAL["queries"][0]
+    query = {"name": "pairs", "kind": kind, "bounds": regression["bounds"], "held_by": regression["held_by"]}
+    document = {**VERTICAL, "epsilon": 1e5, "queries": [query]}
+    tables = people()
+    if kind == "joint_table":
+        parties = [*PARTIES[:2], {"name": "registry", "records": 0}]
+        document, tables = {**document, "parties": parties, "queries": [JOINT]}, {**tables, "registry": {}}
+    found = run(Study.parse(document), {name: table for name, table in tables.items() if table})
+    expected = truth_of(kind)
+    assert len(found.answers) == len(expected) > 5
+    for answer, truth in zip(found.answers, expected, strict=True):
+        assert abs(answer.value - truth) <= 6 * answer.standard_error + 1e-5 * abs(truth), answer.part
+        assert answer.standard_error <= max(0.02, 1e-2 * abs(truth))
+        low, high = answer.interval
+        assert low < answer.value < high
+
+
 def test_the_maximum_over_parties_is_told_and_not_whose_it_is() -> None:
     tables = {name: {"income": np.full(4000, 1000.0 * (place + 58))} for place, name in enumerate(HELD)}
     tables["bank"]["income"][:17] = 70_000.0
@@ -94,6 +135,9 @@ def test_the_maximum_over_parties_is_told_and_not_whose_it_is() -> None:
         ({"where": "age > 3"}, "cannot be used with a vertical_regression"),
         ({"parties": [*PARTIES[:2], {"name": "registry", "records": 3999}]}, "must be the same people"),
         ({"parties": [*PARTIES, {"name": "lab", "records": 5}]}, "holds no column"),
+        ({"where": "age > 3", "queries": [JOINT]}, "cannot be used with a joint_table"),
+        ({"queries": [JOINT]}, "holds no column of income by age"),
+        ({"queries": [JOINT, *MAXIMUM["queries"]]}, "must be 1 with a non-additive query"),
         ({"queries": [*VERTICAL["queries"], *MAXIMUM["queries"]]}, "must be 1 with a non-additive query"),
     ],
 )

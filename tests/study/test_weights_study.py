@@ -20,7 +20,7 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
 from tests.oracles import least_honest
-from tests.queries.cases import PLAIN, Case, exact_distance, statistic, table_of
+from tests.queries.cases import PLAIN, VERTICAL_KINDS, Case, exact_distance, records_at, statistic, table_of
 from tpmdp import InputError, Ledger, Study, run
 from tpmdp.queries.answer import Answer
 from tpmdp.study.answers import answers as answers_from
@@ -275,6 +275,12 @@ JOINT: Final = [
         "bounds": {"pay": [0, 1], "age": [0, 1]},
         "held_by": {"north": ["pay"], "south": ["age"]},
     },
+    {
+        "name": "q",
+        "kind": "joint_table",
+        "rows": {"party": "north", "column": "pay", "edges": [0, 1, 2]},
+        "columns": {"party": "south", "column": "age", "categories": [0, 1]},
+    },
 ]
 
 
@@ -282,9 +288,10 @@ JOINT: Final = [
 @pytest.mark.parametrize("changes", [BALANCED, {"weights": (0.5, 1, 1, 1)}], ids=str)
 def test_a_query_that_is_no_sum_has_no_weights(entry: dict[str, Any], changes: dict[str, Any]) -> None:
     found = document(**changes, threshold=1, queries=[entry])
-    if entry["kind"] == "vertical_regression":
+    if entry["kind"] in VERTICAL_KINDS:
+        counts = records_at(entry, [one["name"] for one in found["parties"]], 9)
         for one in found["parties"]:
-            one["records"] = 9 if one["name"] in ("north", "south") else 0
+            one["records"] = counts[one["name"]]
     plain = {**found, "weighting": "equal", "parties": [{**one} for one in found["parties"]]}
     for one in plain["parties"]:
         one.pop("weight", None)

@@ -16,8 +16,9 @@ from tpmdp.queries.base import BaseQuery
 from tpmdp.queries.bins import Spans
 from tpmdp.queries.catalogue import EXAMPLES, KINDS, keys_of, make_query
 from tpmdp.queries.categories import Categories, exact_name
+from tpmdp.queries.joint_table import HeldColumn
 from tpmdp.queries.moments import Ranges
-from tpmdp.queries.vertical_regression import Holders
+from tpmdp.queries.vertical_moments import Holders
 from tpmdp.report.markup import Html, joined, tag
 from tpmdp.report.questions import kind_text
 
@@ -43,6 +44,8 @@ _HINTS: Final[Mapping[str, str]] = {  # by key, or by kind and key
 _LABELS: Final[Mapping[str, tuple[str, ...]]] = {
     "by-column": ("column of groups",),
     "by-categories": ("groups",),
+    "rows": ("rows", "edges of rows", "categories of rows", "cells"),
+    "columns": ("columns", "edges of columns", "categories of columns"),
 }
 _WHERE_HINT: Final = 'Only records that meet a condition, such as age >= 65 and ward = "north".'
 
@@ -151,6 +154,23 @@ def _write_holders(holders: Mapping[str, Sequence[str]]) -> str:
     return "\n".join(f"{party}: {', '.join(columns)}" for party, columns in holders.items())
 
 
+def _held_column(field: str, text: str) -> dict[str, Any]:
+    head, _, places = text.strip().partition("\n")
+    party, colon, column = (each.strip() for each in head.partition(":"))
+    key, second, values = (each.strip() for each in places.partition(":"))
+    if not (colon and party and column and second and key in ("edges", "categories")):
+        rule = "must be a line with party and column, and one with edges or categories"
+        raise InputError(field, text, rule, "write such as bank: income, and below edges: 0, 20000, 50000")
+    read = _number_list if key == "edges" else _category_list
+    return {"party": party, "column": column, key: read(f"{key} of {field}", values)}
+
+
+def _write_held_column(side: Mapping[str, Any]) -> str:
+    return f"{side['party']}: {side['column']}\n" + "".join(
+        f"{key}: {_write_categories(side[key])}" for key in ("edges", "categories") if key in side
+    )
+
+
 @dataclass(frozen=True)
 class _Way:
     """How values of a type are typed."""
@@ -176,6 +196,12 @@ _WAYS: Final[Mapping[Any, _Way]] = {
     ),
     Ranges: _Way(_bounds, _write_bounds, "One line for each column: its name, lowest and highest value.", is_long=True),
     Spans: _Way(_spans, _write_spans, "One line for each: two edges, first and last, such as 18 65.", is_long=True),
+    HeldColumn: _Way(
+        _held_column,
+        _write_held_column,
+        "Two lines: party and column, such as bank: income, then edges: 0, 20000, 50000, or categories: yes, no.",
+        is_long=True,
+    ),
     Holders: _Way(_holders, _write_holders, "One line for each party: its name, a colon, its columns.", is_long=True),
 }
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 from tpmdp._util import fields as read
 from tpmdp.errors import InputError
 from tpmdp.queries.base import BaseQuery, Query
+from tpmdp.queries.binned_column import BinnedColumn
 from tpmdp.queries.bins import BINS_MAX, Spans
 from tpmdp.queries.categories import Categories
 from tpmdp.queries.condition import Condition, Joined, parse_condition
@@ -18,6 +19,7 @@ from tpmdp.queries.count import Count
 from tpmdp.queries.covariance import Correlation, Covariance
 from tpmdp.queries.distribution import Distribution
 from tpmdp.queries.histogram import Histogram
+from tpmdp.queries.joint_table import HeldColumn, JointTable
 from tpmdp.queries.kaplan_meier import KaplanMeier
 from tpmdp.queries.linear_regression import LinearRegression
 from tpmdp.queries.log_rank import LogRank
@@ -31,7 +33,9 @@ from tpmdp.queries.ranges import Range
 from tpmdp.queries.subset import GroupBy, Where
 from tpmdp.queries.sum import Sum
 from tpmdp.queries.variance import Variance
-from tpmdp.queries.vertical_regression import Holders, VerticalRegression
+from tpmdp.queries.vertical_covariance import VerticalCorrelation, VerticalCovariance
+from tpmdp.queries.vertical_moments import Holders
+from tpmdp.queries.vertical_regression import VerticalRegression
 
 Kinds = Mapping[str, type[BaseQuery]]
 _SUMS: Final[tuple[type[Query], ...]] = (
@@ -51,7 +55,14 @@ _SUMS: Final[tuple[type[Query], ...]] = (
     LogRank,
 )
 SUM_KINDS: Final[Mapping[str, type[Query]]] = {kind.kind_name(): kind for kind in _SUMS}
-SHARE_KINDS: Final[Kinds] = {kind.kind_name(): kind for kind in (Maximum, VerticalRegression)}
+_ON_SHARES: Final[tuple[type[BaseQuery], ...]] = (
+    Maximum,
+    VerticalCovariance,
+    VerticalCorrelation,
+    VerticalRegression,
+    JointTable,
+)
+SHARE_KINDS: Final[Kinds] = {kind.kind_name(): kind for kind in _ON_SHARES}
 KINDS: Final[Kinds] = {**SUM_KINDS, **SHARE_KINDS}
 EXAMPLES: Final[Mapping[str, str]] = {
     "count": 'name = "long stays"\nkind = "count"\ncolumn = "days"\nat_least = 7\nwhere = "age >= 65"',
@@ -86,10 +97,25 @@ EXAMPLES: Final[Mapping[str, str]] = {
         'group = "arm"\ncategories = ["standard", "new"]'
     ),
     "maximum": 'name = "busiest"\nkind = "maximum"\nof = { kind = "count", column = "days", at_least = 7 }',
+    "vertical_covariance": (
+        'name = "pay and schooling"\nkind = "vertical_covariance"\n'
+        "bounds = { income = [0, 200000], education = [1, 24] }\n"
+        'held_by = { bank = ["income"], school = ["education"] }'
+    ),
+    "vertical_correlation": (
+        'name = "pay and schooling"\nkind = "vertical_correlation"\n'
+        "bounds = { income = [0, 200000], education = [1, 24], age = [18, 96] }\n"
+        'held_by = { bank = ["income"], school = ["education", "age"] }'
+    ),
     "vertical_regression": (
         'name = "income"\nkind = "vertical_regression"\ntarget = "income"\n'
         "bounds = { income = [0, 200000], education = [1, 24], age = [18, 96], children = [0, 10] }\n"
         'held_by = { bank = ["income"], school = ["education", "age"], family = ["children"] }'
+    ),
+    "joint_table": (
+        'name = "pay by degree"\nkind = "joint_table"\n'
+        'rows = { party = "bank", column = "income", edges = [0, 30000, 60000, 200000] }\n'
+        'columns = { party = "school", column = "degree", categories = ["none", "first", "higher"] }'
     ),
 }
 WEIGHT_MIN: Final = 1e-6
@@ -203,6 +229,8 @@ def _value(name: str, key: str, kind: Any, *, value: Any, kinds: Kinds) -> Any:
         return _spans(field, value)
     if kind == Holders:
         return _holders(field, value)
+    if kind is HeldColumn:
+        return _held_column(field, value)
     if kind is Query:
         return _inner(name, f"{key} in {name}", value, kinds=kinds)
     raise InputError(field, str(kind), "is of a type that study files do not have", "use str, float, int, bool, tuples")
@@ -238,6 +266,14 @@ def _holders(field: str, value: Any) -> Holders:
         remedy = 'write such as held_by = { bank = ["income"], school = ["education", "age"] }'
         raise InputError(field, read.written(value), "must give each party its columns", remedy)
     return tuple((party, tuple(read.title(field, column) for column in columns)) for party, columns in value.items())
+
+
+def _held_column(field: str, value: Any) -> HeldColumn:
+    entry = read.table(field, value, ("party", "column"), optional=("edges", "categories"))
+    edges = read.numbers(f"edges of {field}", entry["edges"]) if "edges" in entry else ()
+    categories = read.categories(f"categories of {field}", entry["categories"]) if "categories" in entry else ()
+    column = read.title(f"{field}, column", entry["column"])
+    return HeldColumn(read.title(f"{field}, party", entry["party"]), BinnedColumn(column, edges, categories))
 
 
 def _inner(name: str, field: str, value: Any, kinds: Kinds) -> BaseQuery:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import ClassVar
 
 import numpy as np
 
-from tpmdp._util.arrays import FloatArray, IntArray
+from tpmdp._util.arrays import FloatArray
 from tpmdp.data.table import ColumnKind, Table
 from tpmdp.errors import InputError
 from tpmdp.queries.answer import Answer, with_bands
 from tpmdp.queries.base import Query
-from tpmdp.queries.bins import Spans, check_edges, places_of_spans
-from tpmdp.queries.categories import Categories, category_names, check_categories, exact_name, kind_of, places
+from tpmdp.queries.binned_column import BinnedColumn
+from tpmdp.queries.bins import Spans, places_of_spans
+from tpmdp.queries.categories import Categories, exact_name
 from tpmdp.queries.prefix_factor import STEP
 from tpmdp.queries.range_strategy import RANGES_MAX, RangeStrategy, range_strategy
-from tpmdp.queries.ranges import numbers
 
 
 @dataclass(frozen=True)
@@ -43,13 +41,7 @@ class Histogram(Query):
     has_parts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if bool(self.edges) == bool(self.categories):
-            value = "both" if self.edges else "neither"
-            raise InputError(f"edges or categories of {self.name}", value, "must be one of the two", "give one")
-        if self.edges:
-            check_edges(self.name, self.edges)
-        else:
-            check_categories(self.name, self.categories)
+        self._binned.check(self.name)
         if self.ranges:
             if not self.edges:
                 raise InputError(f"ranges of {self.name}", len(self.ranges), "need edges", "give edges, or no ranges")
@@ -59,24 +51,24 @@ class Histogram(Query):
                 raise InputError(f"ranges of {self.name}", len(self.ranges), rule, "ask for fewer, or a distribution")
 
     @property
-    def columns(self) -> Mapping[str, ColumnKind]:
-        return {self.column: "number" if self.edges else kind_of(self.categories)}
+    def _binned(self) -> BinnedColumn:
+        return BinnedColumn(self.column, self.edges, self.categories)
 
     @property
-    def _bins(self) -> int:
-        return len(self.edges) - 1 if self.edges else len(self.categories)
+    def columns(self) -> Mapping[str, ColumnKind]:
+        return {self.column: self._binned.kind}
 
     @property
     def strategy(self) -> RangeStrategy | None:
         """What it releases for its ranges; None if it has none."""
         if not self.ranges:
             return None
-        return range_strategy(self._bins, places_of_spans(self.name, self.ranges, self.edges))
+        return range_strategy(self._binned.count, places_of_spans(self.name, self.ranges, self.edges))
 
     @property
     def dimension(self) -> int:
         strategy = self.strategy
-        return self._bins if strategy is None else len(strategy.steps)
+        return self._binned.count if strategy is None else len(strategy.steps)
 
     @property
     def choice_digest(self) -> str:  # type: ignore[override]  # nothing is chosen without ranges
@@ -92,31 +84,22 @@ class Histogram(Query):
     def spread(self) -> float:
         """A record leaves one bin and enters another: sqrt(2), rounded up; with ranges, see their strategy."""
         strategy = self.strategy
-        if strategy is not None:
-            return strategy.spread
-        return 1.0 if self.dimension == 1 else math.sqrt(2) * (1 + 2.0**-50)
+        return self._binned.spread if strategy is None else strategy.spread
 
     @property
     def size(self) -> float:
         strategy = self.strategy
         return 1.0 if strategy is None else strategy.size
 
-    def _places(self, table: Table) -> IntArray:
-        """The bin of every record, or -1."""
-        if self.categories:
-            return places(table[self.column], self.categories)
-        place = np.searchsorted(np.array(self.edges), numbers(table, self.column), side="right") - 1
-        return np.where(place < self._bins, place, -1)
-
     def selected(self, table: Table) -> Table:
-        inside = self._places(table) >= 0
+        inside = self._binned.places(table) >= 0
         return {name: column[inside] for name, column in table.items()}
 
     def has_nothing(self, table: Table) -> bool:
-        return bool((self._places(table) < 0).all())
+        return bool((self._binned.places(table) < 0).all())
 
     def features(self, table: Table) -> list[FloatArray]:
-        place, strategy = self._places(table), self.strategy
+        place, strategy = self._binned.places(table), self.strategy
         if strategy is not None:
             return strategy.features(place)
         return [(place == entry).astype(np.float64) for entry in range(self.dimension)]
@@ -124,8 +107,8 @@ class Histogram(Query):
     def statistic(self, table: Table, records: int | None = None) -> FloatArray:
         """The party's counts, without a column for each bin."""
         del records
-        place = self._places(table)
-        counts, strategy = np.bincount(place[place >= 0], minlength=self._bins), self.strategy
+        place = self._binned.places(table)
+        counts, strategy = np.bincount(place[place >= 0], minlength=self._binned.count), self.strategy
         return counts.astype(np.float64) if strategy is None else strategy.applied(counts)
 
     def answers(self, total: FloatArray, records: int, standard_error: float) -> list[Answer]:
@@ -139,7 +122,5 @@ class Histogram(Query):
                 Answer(self.name, value, error, part=name)
                 for name, value, error in zip(names, values, errors, strict=True)
             ]
-        names = [f"{exact_name(low)} to below {exact_name(high)}" for low, high in pairwise(self.edges)]
-        names = names or list(category_names(self.categories))
-        pairs = zip(names, total.tolist(), strict=True)
+        pairs = zip(self._binned.names, total.tolist(), strict=True)
         return with_bands([Answer(self.name, value, standard_error, part=name) for name, value in pairs])

@@ -11,7 +11,7 @@ import numpy as np
 from tpmdp.engines.contract import lacks_noise
 from tpmdp.ledger import rounded_up
 from tpmdp.planning.person import PLACES_MAX
-from tpmdp.queries.vertical_regression import VerticalRegression
+from tpmdp.queries.vertical_query import VerticalQuery
 from tpmdp.report.markup import Html, name, names, table, tag
 from tpmdp.report.numbers import number, plural
 from tpmdp.report.promise import PartyPromise, pair_promises, percent_up, person_promise
@@ -199,7 +199,7 @@ def person_section(record: SessionRecord) -> Iterator[Html]:
         return
     holders = np.flatnonzero(terms.spec.sensitivity).tolist()
     mine = [study.index(each.party) for each in record.parties]
-    if any(isinstance(query, VerticalRegression) for query in study.queries):
+    if any(isinstance(query, VerticalQuery) for query in study.queries):
         where = "at every party, as all people of this study have them"
         people = [person_promise(terms, holders)] if 1 < len(holders) <= PLACES_MAX else []
     else:

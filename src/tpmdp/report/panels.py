@@ -26,6 +26,9 @@ _AXES: Final[Mapping[str, str]] = {  # what is drawn, by kind of query; the name
     "distribution": "share of records",
     "covariance": "covariance",
     "correlation": "correlation coefficient",
+    "vertical_covariance": "covariance",
+    "vertical_correlation": "correlation coefficient",
+    "joint_table": "people",
 }
 _EFFECT: Final = "change in {target} from one end of an input's bounds to the other"
 _LOG_MEAN: Final = "change in the logarithm of the mean of {target} from one end of an input's bounds to the other"

@@ -14,6 +14,7 @@ from tpmdp.queries.base import BaseQuery
 from tpmdp.queries.catalogue import EXAMPLES, Kinds, keys_of
 from tpmdp.queries.preview import PreviewedError
 from tpmdp.queries.subset import SubsetQuery
+from tpmdp.queries.vertical_moments import VerticalMoments
 from tpmdp.report.numbers import number, plain_number, three_digits
 from tpmdp.report.tables import add_numbers, new_table
 
@@ -208,8 +209,8 @@ def assumed_text(study: Study, shown: Sequence[ExpectedQuery]) -> str:
     settings = [each.query.settings() for each in simulated]
     guesses, assumed = study.typical, []
     ranges = [bounds.column for each in simulated for bounds in each.query.ranges_of("")]
-    if any(entry["kind"] == "vertical_regression" for entry in settings):
-        ranges += [column for entry in settings for columns in entry.get("held_by", {}).values() for column in columns]
+    vertical = [each.query for each in simulated if isinstance(each.query, VerticalMoments)]
+    ranges += [bounds.column for query in vertical for bounds in query.bounds]
     guessed = {each.column for each in guesses.columns}
     if guesses.settings():
         assumed.append("the typical values that the study states")

@@ -27,6 +27,13 @@ _KINDS: Final[Mapping[str, str]] = {
     "covariance": "How every two columns vary together (covariance), within their bounds.",
     "correlation": "How closely every two columns go together: the correlation, from -1 to 1.",
     "linear_regression": "How the target changes with the other columns that have bounds (least squares).",
+    "vertical_covariance": "How every two columns, which different parties hold, vary together (covariance).",
+    "vertical_correlation": "How closely every two columns, which different parties hold, go together (correlation).",
+    "vertical_regression": "How the target changes with other columns, which other parties hold (least squares).",
+    "joint_table": (
+        "The number of people with each pair of values: one is a bin or category of one party, one of another party. "
+        "Who is outside of all bins or categories at one of the two is not counted."
+    ),
     "kaplan_meier": (
         "The share of records that had no event by each time, though some were not followed so long (Kaplan and Meier)."
     ),
@@ -41,6 +48,7 @@ _KINDS: Final[Mapping[str, str]] = {
         "How it changes with the other columns that have bounds whether the target reaches a threshold (log-odds)."
     ),
 }
+_SIDES: Final = ("rows", "columns")  # of a joint table
 
 
 def kind_text(kind: str) -> str:
@@ -95,6 +103,8 @@ def _question(settings: Mapping[str, Any]) -> str:
         places = f"with edges {_value(settings['edges'])}" if "edges" in settings else ""
         places = places or (f"over {_value(settings['categories'])}" if "categories" in settings else "")
         return f"How many records fall into each part of {column} {places}".rstrip()
+    if kind == "joint_table":
+        return f"How many people have each pair of {' and '.join(_side_text(settings[key]) for key in _SIDES)}"
     if kind == "quantiles":
         return (
             f"Below which values of {column} lie these shares of records: {_value(settings['probabilities'])} {within}"
@@ -119,6 +129,8 @@ def _question(settings: Mapping[str, Any]) -> str:
         "covariance": f"How do these columns vary together {bounds}",
         "correlation": f"How are these columns correlated {bounds}",
         "linear_regression": f"How does {target} change with the other columns: linear regression {bounds}",
+        "vertical_covariance": f"How do these columns, which different parties hold, vary together {bounds}",
+        "vertical_correlation": f"How are these columns, which different parties hold, correlated {bounds}",
         "vertical_regression": (
             f"How does {target} change with the other columns, which other parties hold: linear regression {bounds}"
         ),
@@ -135,6 +147,11 @@ def _question(settings: Mapping[str, Any]) -> str:
         return words[kind].strip()
     rest = {key: value for key, value in settings.items() if key not in ("name", "kind", "weight", "where", "by")}
     return f"{kind.replace('_', ' ')} ({'; '.join(f'{key}: {_value(value)}' for key, value in rest.items())})"
+
+
+def _side_text(side: Mapping[str, Any]) -> str:
+    places = f"with edges {_value(side['edges'])}" if "edges" in side else f"over {_value(side['categories'])}"
+    return f"{side['column']} of {side['party']} ({places})"
 
 
 def _bins_text(settings: Mapping[str, Any]) -> str:

@@ -246,11 +246,32 @@ class StudyBuilder(Generic[StudyType]):
         """Which party has the largest value of a query: `of={"kind": "count", "column": "days", "at_least": 7}`."""
         return self.query("maximum", name=name, of=of)
 
+    def vertical_covariance(
+        self, bounds: Bounds, *, held_by: Mapping[str, Sequence[str]], name: str | None = None
+    ) -> StudyBuilder[StudyType]:
+        """Covariances where the parties in `held_by` have different columns of the same people."""
+        return self.query("vertical_covariance", name=name, bounds=bounds, held_by=held_by)
+
+    def vertical_correlation(
+        self, bounds: Bounds, *, held_by: Mapping[str, Sequence[str]], name: str | None = None
+    ) -> StudyBuilder[StudyType]:
+        """Correlations where the parties in `held_by` have different columns of the same people."""
+        return self.query("vertical_correlation", name=name, bounds=bounds, held_by=held_by)
+
     def vertical_regression(
         self, target: str, *, bounds: Bounds, held_by: Mapping[str, Sequence[str]], name: str | None = None
     ) -> StudyBuilder[StudyType]:
         """A linear regression where the parties in `held_by` have different columns of the same people."""
         return self.query("vertical_regression", name=name, target=target, bounds=bounds, held_by=held_by)
+
+    def joint_table(
+        self, rows: Mapping[str, Any], columns: Mapping[str, Any], *, name: str | None = None
+    ) -> StudyBuilder[StudyType]:
+        """How many people there are with each pair of values of two parties.
+
+        Both are such as `{"party": "bank", "column": "pay", "edges": [0, 10, 20]}`, or have `categories`.
+        """
+        return self.query("joint_table", name=name, rows=rows, columns=columns)
 
     def build(self) -> StudyType:
         """The study, checked as a whole."""

@@ -15,6 +15,7 @@ from tpmdp.queries.base import BaseQuery
 from tpmdp.queries.condition import Compare, Condition, Joined, Not, OneOf
 from tpmdp.queries.generalized_linear_model import GeneralizedLinearModel
 from tpmdp.queries.guesses import NO_GUESSES, Guesses
+from tpmdp.queries.joint_table import JointTable
 from tpmdp.queries.logistic_regression import LogisticRegression
 from tpmdp.queries.poisson_regression import PoissonRegression
 from tpmdp.queries.ranges import Range
@@ -112,12 +113,14 @@ def _known(query: BaseQuery, column: str) -> Iterator[float | str]:
             yield from (float(bounds.low), float(bounds.high))
     if settings.get("event") == column:
         yield from (0.0, 1.0)
-    if column in (settings.get("column"), settings.get("time"), settings.get("group")):
-        for key in ("low", "high", "at_least", "below", "edges", "categories"):
-            value = settings.get(key)
-            for each in value if isinstance(value, tuple | list) else () if value is None else (value,):
-                if isinstance(each, str) or np.isfinite(each):
-                    yield _plain(each)
+    sides = [query.rows.settings(), query.columns.settings()] if isinstance(query, JointTable) else []
+    for part in (settings, *sides):
+        if column in (part.get("column"), part.get("time"), part.get("group")):
+            for key in ("low", "high", "at_least", "below", "edges", "categories"):
+                value = part.get(key)
+                for each in value if isinstance(value, tuple | list) else () if value is None else (value,):
+                    if isinstance(each, str) or np.isfinite(each):
+                        yield _plain(each)
 
 
 def _outcomes(query: BaseQuery, column: str) -> Iterator[float]:

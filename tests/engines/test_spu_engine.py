@@ -16,7 +16,7 @@ import pytest
 
 from tests.pairs import check_studies, session_of
 from tests.patience import DEADLINE, HANG_S
-from tpmdp import InputError, Study, run
+from tpmdp import InputError, Study, TpmdpError, run
 from tpmdp.engines.spu.interpreter import REQUIREMENTS, SETTING, spu_python
 from tpmdp.engines.spu.pair_process import PairProcess
 from tpmdp.engines.spu.pair_task import PairTask
@@ -96,6 +96,52 @@ def test_the_maximum_of_three_needs_shares(processes: list[PairProcess]) -> None
     parties = [{"name": name, "records": 50, "epsilon": 1.0} for name in ("bank", "shop", "post")]
     with pytest.raises(InputError, match="must be less than half the number of parties"):
         study_of(MAXIMUM, parties=parties, threshold=2)
+
+
+PAIR: dict[str, Any] = {
+    "kind": "pair_function",
+    "function": "tpmdp.engines.spu.functions:count_larger",
+    "bounds": {"x": [-20, 20], "y": [-20, 20]},
+    "held_by": {"bank": ["x"], "shop": ["y"]},
+    "sensitivity": 1,
+    "largest": 50,
+}
+
+
+def test_a_function_of_ones_own_is_exact_and_gets_noise() -> None:
+    random = np.random.default_rng(4)
+    x, y = random.integers(-20, 21, 50), random.integers(-20, 21, 50)
+    release = run(study_of(PAIR, receivers="all"), {"bank": {"x": x + 0.4}, "shop": {"y": y - 0.4}})
+    (answer,) = release.answers
+    assert answer.value == pytest.approx(int((x > y).sum()), abs=6 * answer.standard_error)
+    assert 0 < answer.standard_error < 0.05
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"sensitivity": 0.9}, r"sensitivity of q = 0.9 is wrong: one record was found to move the results by 1"),
+        ({"largest": 3}, r"largest of q = 3.0 is wrong: a result of \d was found"),
+        ({"results": ["a", "b"]}, "must give 2 whole numbers of 64 bits"),
+        ({"function": "tpmdp.engines.spu.functions:missing"}, r"SPU could not compute the function \(AttributeError\)"),
+    ],
+)
+def test_a_wrong_declaration_is_found_before_anybody_pays(change: dict[str, Any], message: str, tmp_path: Path) -> None:
+    tables = {"bank": {"x": np.ones(50)}, "shop": {"y": np.ones(50)}}
+    with pytest.raises(TpmdpError, match=message):
+        run(study_of({**PAIR, **change}), tables)
+
+
+def test_a_rare_move_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A function that moves by 3 only where a value is at the end of its bounds in both tables."""
+    (tmp_path / "rare.py").write_text(
+        "def rare(left, right):\n    import jax.numpy as jnp\n"
+        "    both = (left[0][0] == 20) & (right[0][0] == -20)\n"
+        "    return jnp.where(both, 3, jnp.sum(left[0] > 100)).reshape(1)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(InputError, match="was found to move the results by 3"):
+        study_of({**PAIR, "function": "rare:rare"}).check_custom()
 
 
 def test_spu_listens_in_a_private_folder_and_serves_nothing_but_the_session(tmp_path: Path) -> None:

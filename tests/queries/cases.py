@@ -16,13 +16,14 @@ from tpmdp.queries.answer import Answer
 from tpmdp.queries.base import Query, Unit, length
 from tpmdp.queries.catalogue import KINDS, make_query
 from tpmdp.queries.computation import MaskedSum
+from tpmdp.queries.pair_function import PairFunction
 from tpmdp.queries.rounds import Point, RoundsQuery
 from tpmdp.queries.vertical_query import VerticalQuery
 from tpmdp.study.contribution import checked_table
 from tpmdp.study.model import Study
 
 Record = Mapping[str, float | str]
-VERTICAL_KINDS: Final = tuple(kind for kind, maker in KINDS.items() if issubclass(maker, VerticalQuery))
+VERTICAL_KINDS: Final = tuple(kind for kind, maker in KINDS.items() if issubclass(maker, VerticalQuery | PairFunction))
 UNITS: Final[tuple[Unit, ...]] = ("record", "party")
 TURN: Final = 0.5 - (16 + 128**0.5) / 64  # of a range, below its middle: farthest from an end in mean and square
 
@@ -55,7 +56,7 @@ def sum_query(entry: Mapping[str, Any]) -> Query:
 def records_at(entry: Mapping[str, Any], names: Sequence[str], records: int) -> dict[str, int]:
     """So many records at each party; of a vertical query, only at those that hold columns."""
     query = make_query({"name": "q", **entry})
-    holders = query.holders if isinstance(query, VerticalQuery) else names
+    holders = query.holders if isinstance(query, VerticalQuery | PairFunction) else names
     return {name: records if name in holders else 0 for name in names}
 
 

@@ -89,6 +89,16 @@ def truth_of(kind: str) -> list[float]:
 
 
 JOINT_INCOME, JOINT_AGE = [0, 20000, 45000, 90000.5], [25, 40, 60, 90.5]  # no value at the last edge
+PAIR: dict[str, Any] = {
+    "name": "above",
+    "kind": "pair_function",
+    "function": "tpmdp.engines.spu.functions:count_larger",
+    "bounds": {"income": [0, 9], "education": [0, 9]},
+    "held_by": {"bank": ["income"], "school": ["education"]},
+    "sensitivity": 1,
+    "largest": 4000,
+}
+PAIRED = [*PARTIES[:2], {"name": "registry", "records": 0}]
 JOINT: dict[str, Any] = {
     "name": "income by age",
     "kind": "joint_table",
@@ -128,9 +138,13 @@ def test_the_maximum_over_parties_is_told_and_not_whose_it_is() -> None:
     ("change", "message"),
     [
         ({"threshold": 2, "engine": "mpyc"}, "must be less than half the number of parties"),
-        ({"parties": PARTIES[:2], "engine": "mpyc"}, "must be less than half the number of parties"),
+        (
+            {"parties": PARTIES[:2], "engine": "mpyc", "queries": MAXIMUM["queries"]},
+            "must be less than half the number of parties",
+        ),
         ({"threshold": 2, "guarantee": "statistical"}, "must be less than half the number of parties"),
         ({"engine": "spu", "guarantee": "statistical"}, 'cannot be used with guarantee = "statistical"'),
+        ({"engine": "mpyc", "queries": [PAIR], "parties": PAIRED}, "cannot compute a pair_function"),
         ({"threshold": 2, "queries": MAXIMUM["queries"]}, "must be less than half the number of parties"),
         ({"where": "age > 3"}, "cannot be used with a vertical_regression"),
         ({"parties": [*PARTIES[:2], {"name": "registry", "records": 3999}]}, "must be the same people"),

@@ -27,6 +27,7 @@ from tpmdp.queries.logistic_regression import LogisticRegression
 from tpmdp.queries.maximum import Maximum
 from tpmdp.queries.mean import Mean
 from tpmdp.queries.moments import Ranges
+from tpmdp.queries.pair_function import PairFunction
 from tpmdp.queries.poisson_regression import PoissonRegression
 from tpmdp.queries.quantile import Quantiles
 from tpmdp.queries.ranges import Range
@@ -61,6 +62,7 @@ _ON_SHARES: Final[tuple[type[BaseQuery], ...]] = (
     VerticalCorrelation,
     VerticalRegression,
     JointTable,
+    PairFunction,
 )
 SHARE_KINDS: Final[Kinds] = {kind.kind_name(): kind for kind in _ON_SHARES}
 KINDS: Final[Kinds] = {**SUM_KINDS, **SHARE_KINDS}
@@ -116,6 +118,12 @@ EXAMPLES: Final[Mapping[str, str]] = {
         'name = "pay by degree"\nkind = "joint_table"\n'
         'rows = { party = "bank", column = "income", edges = [0, 30000, 60000, 200000] }\n'
         'columns = { party = "school", column = "degree", categories = ["none", "first", "higher"] }'
+    ),
+    "pair_function": (
+        'name = "repay more than their stipend"\nkind = "pair_function"\n'
+        'function = "tpmdp.engines.spu.functions:count_larger"\n'
+        "bounds = { repayment = [0, 5000], stipend = [0, 5000] }\n"
+        'held_by = { bank = ["repayment"], school = ["stipend"] }\nsensitivity = 1\nlargest = 20000'
     ),
 }
 WEIGHT_MIN: Final = 1e-6

@@ -246,8 +246,8 @@ class SharedFunction(Computation):
         if self.others:
             rule = f"must be 1 with a non-additive query ({name})"
             raise InputError("queries", 1 + self.others, rule, "move the others to another study")
-        self.engine_of(setting)
         self.query.check(setting.parties)
+        self.engine_of(setting)
         if setting.tolerate:
             rule = f"must be 0 for a non-additive query ({name})"
             raise InputError("tolerate", setting.tolerate, rule, "remove it: shares of all parties are needed")
@@ -258,7 +258,11 @@ class SharedFunction(Computation):
     def engine_of(self, setting: ComputationSetting) -> str:
         """What computes it: Shamir shares where fewer than half may collude, which need no assumption; else pairs."""
         few = 2 * max(1, setting.threshold) < len(setting.parties)
-        engine = setting.engine or ("mpyc" if few or setting.guarantee == "statistical" else "spu")
+        shares = "mpyc" in self.query.functions
+        engine = setting.engine or ("mpyc" if shares and (few or setting.guarantee == "statistical") else "spu")
+        if engine not in self.query.functions:
+            rule = f"cannot compute a {self.query.kind}"
+            raise InputError("engine", engine, rule, "remove it")
         if engine == "spu":
             self._check_pairs(setting)
         elif not few:

@@ -34,6 +34,10 @@ _KINDS: Final[Mapping[str, str]] = {
         "The number of people with each pair of values: one is a bin or category of one party, one of another party. "
         "Who is outside of all bins or categories at one of the two is not counted."
     ),
+    "pair_function": (
+        "What a function of your own gives for the columns of two parties; it is written in JAX, and computed between "
+        "the two without a third party."
+    ),
     "kaplan_meier": (
         "The share of records that had no event by each time, though some were not followed so long (Kaplan and Meier)."
     ),
@@ -105,6 +109,8 @@ def _question(settings: Mapping[str, Any]) -> str:
         return f"How many records fall into each part of {column} {places}".rstrip()
     if kind == "joint_table":
         return f"How many people have each pair of {' and '.join(_side_text(settings[key]) for key in _SIDES)}"
+    if kind == "pair_function":
+        return f"What does the function {settings['function']} give for the columns of two parties {bounds}"
     if kind == "quantiles":
         return (
             f"Below which values of {column} lie these shares of records: {_value(settings['probabilities'])} {within}"

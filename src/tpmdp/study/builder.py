@@ -273,6 +273,21 @@ class StudyBuilder(Generic[StudyType]):
         """
         return self.query("joint_table", name=name, rows=rows, columns=columns)
 
+    def pair_function(
+        self,
+        function: str,
+        *,
+        bounds: Bounds,
+        held_by: Mapping[str, Sequence[str]],
+        sensitivity: float,
+        largest: float,
+        results: Sequence[str] | None = None,
+        name: str | None = None,
+    ) -> StudyBuilder[StudyType]:
+        """What a JAX function `module:function` gives for the columns of two parties."""
+        given = {"bounds": bounds, "held_by": held_by, "sensitivity": sensitivity, "largest": largest}
+        return self.query("pair_function", name=name, function=function, **given, results=results)
+
     def build(self) -> StudyType:
         """The study, checked as a whole."""
         with _naming_call(".build()"):

@@ -36,12 +36,14 @@ from tpmdp.queries.catalogue import KINDS, Kinds
 from tpmdp.queries.computation import Computation, ComputationSetting, computation_of
 from tpmdp.queries.condition import add_column
 from tpmdp.queries.guesses import NO_GUESSES, Guesses
+from tpmdp.queries.pair_function import PairFunction
 from tpmdp.queries.rounds import Point
 from tpmdp.queries.schedule import Schedule
 from tpmdp.spec import Party, Spec
 from tpmdp.study.builder import StudyBuilder, begin_study
 from tpmdp.study.display import study_html
 from tpmdp.study.file import SESSION_MAX, exact_settings, parse_fields, to_toml
+from tpmdp.study.function_check import check_function
 from tpmdp.study.identity import MissingKeysError
 from tpmdp.study.party_check import PartyCheck
 from tpmdp.study.round_part import RoundPart
@@ -194,6 +196,9 @@ class Study:
             each._check_custom({query.name for query in whole.queries if query.code})
 
     def _check_custom(self, names: Collection[str]) -> None:
+        for each in self.queries:
+            if isinstance(each, PairFunction):
+                check_function(each, self.party_records)
         self.computation.check_custom(self.unit, self.records, names)
         for query in self.computation.sums:
             if query.name in names:

@@ -21,3 +21,10 @@ def maximum(left: Any, right: Any) -> Any:
     import jax.numpy as jnp
 
     return jnp.maximum(left, right)
+
+
+def count_larger(left: Any, right: Any) -> Any:
+    """How many records have a larger number in the first column of one party than in the first of the other."""
+    import jax.numpy as jnp
+
+    return jnp.sum(left[0] > right[0]).reshape(1)

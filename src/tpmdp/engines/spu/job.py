@@ -8,13 +8,13 @@ of a function of two stay below 2^62.
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
-from dataclasses import dataclass
-from pathlib import Path
+import math
+from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
 from tpmdp._util.arrays import IntArray
+from tpmdp._util.function_file import function_file
 from tpmdp.engines.contract import NO_GUARANTEE, coalitions_of, lacks_noise
 from tpmdp.engines.direct.gram_shape import GramShape
 from tpmdp.engines.direct.job import DirectJob
@@ -50,9 +50,14 @@ class SpuJob(DirectJob):
             if tuple(shape.sizes) != self.sizes or shape.dimension != self.terms.grid.dimension:
                 rule = f"must be {shape.sizes} with these parameters, for {shape.dimension} results"
                 raise InputError("lengths of inputs", list(self.sizes), rule, "check the query")
-        elif len(self._holders) != 2:
+            return
+        if len(self._holders) != 2:
             rule = "must have numbers of exactly two parties for the spu engine"
             raise InputError("inputs", f"of {len(self._holders)} parties", rule, 'write engine = "mpyc" for more')
+        shapes = self.parameters.get("shapes")
+        given = [self.sizes[party] for party in self._holders]
+        if shapes is not None and [math.prod(shape) for shape in shapes] != given:
+            raise InputError("shapes", shapes, "must fit the lengths of the inputs", "check the query")
 
     def digest(self) -> bytes:
         spu_python()  # has what is required
@@ -86,8 +91,11 @@ class SpuJob(DirectJob):
             return gram_tasks(GramShape(self.parameters), file, name)
         left, right = self._holders
         dimension = self.terms.grid.dimension
-        shapes = ((self.sizes[left],), (self.sizes[right],), (dimension,), (dimension,))
-        return [PairTask(left, right, file, function=name, shapes=shapes, start=0, size=dimension, noise=True)]
+        inputs = self.parameters.get("shapes", [[self.sizes[left]], [self.sizes[right]]])
+        shapes = (*map(tuple, inputs), (dimension,), (dimension,))
+        scale = int(self.parameters.get("scale", 1))
+        task = PairTask(left, right, file, function=name, shapes=shapes, start=0, size=dimension, scale=scale)
+        return [replace(task, noise=True)]
 
     def check_values(self, party: int, values: IntArray) -> None:
         super().check_values(party, values)
@@ -102,20 +110,3 @@ class SpuJob(DirectJob):
     def _holders(self) -> list[int]:
         """The parties with inputs."""
         return [party for party, size in enumerate(self.sizes) if size]
-
-
-def function_file(name: str) -> Path:
-    """The file of a function `module:name`, which is not imported: SPU's interpreter loads it.
-
-    >>> function_file("tpmdp.engines.spu.functions:maximum").name
-    'functions.py'
-    """
-    module, _, attribute = name.partition(":")
-    try:
-        spec = importlib.util.find_spec(module)
-    except (ImportError, AttributeError, ValueError):
-        spec = None
-    if spec is None or not spec.has_location or spec.origin is None or not attribute.isidentifier():
-        remedy = "name it as module:function, in a file that Python finds at every party"
-        raise InputError("function", name, "cannot be found", remedy)
-    return Path(spec.origin)

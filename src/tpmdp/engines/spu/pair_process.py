@@ -31,7 +31,7 @@ class PairProcess:
 
     def share(self, task: PairTask, rank: int, sockets: Sequence[str], numbers: Sequence[IntArray]) -> IntArray:
         """Our share of the pair's result, modulo 2^64; our own numbers in the order of the task's inputs."""
-        words = {"do": "compute", "rank": rank, "sockets": list(sockets), "noise": task.noise}
+        words = {"do": "compute", "rank": rank, "sockets": list(sockets)}
         self._tell({**words, **task.plain()}, numbers)
         size = int(self._report(_DAY_S)["share"])
         return self._numbers(size)

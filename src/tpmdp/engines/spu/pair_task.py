@@ -12,7 +12,7 @@ from tpmdp.engines.direct.gram_shape import GramShape
 
 @dataclass(frozen=True)
 class PairTask:
-    """A function of the inputs of `left` and `right`, plus the noise of both if `noise`."""
+    """A function of the inputs of `left` and `right`, times `scale`, plus the noise of both if `noise`."""
 
     left: int
     right: int
@@ -26,7 +26,8 @@ class PairTask:
 
     def plain(self) -> dict[str, Any]:
         """What SPU's process is told."""
-        return {"file": str(self.file), "function": self.function, "shapes": [list(shape) for shape in self.shapes]}
+        shapes = [list(shape) for shape in self.shapes]
+        return {"file": str(self.file), "function": self.function, "shapes": shapes, "scale": self.scale}
 
 
 def gram_tasks(shape: GramShape, file: Path, function: str) -> list[PairTask]:

@@ -144,7 +144,7 @@ class _Pair:
         from spu import api, libspu
 
         rank, shapes = task["rank"], task["shapes"]  # inputs belong to both in turn: left and right, then their noise
-        executable = _compiled(_function(task), shapes, noise=task["noise"])
+        executable = _compiled(_function(task), shapes, scale=task["scale"])
         runtime, io = api.Runtime(self._link, self._config), api.Io(2, self._config)
         mine = iter(_arrays(shapes[rank::2], data))
         for place, shape in enumerate(shapes):
@@ -164,17 +164,18 @@ class _Pair:
         return b"".join(parts)
 
 
-def _compiled(function: Callable[[Any, Any], Any], shapes: list[list[int]], noise: bool) -> Any:
+def _compiled(function: Callable[[Any, Any], Any], shapes: list[list[int]], scale: int) -> Any:
+    """The function in grid steps, plus the noise of both parties if there are inputs for it."""
     import numpy as np
     from spu import libspu
     from spu.utils import frontend
 
-    def with_noise(left: Any, right: Any, first: Any, second: Any) -> Any:
-        return function(left, right) + first + second
+    def noisy(left: Any, right: Any, *noises: Any) -> Any:
+        return sum(noises, function(left, right) * scale)
 
     executable, _ = frontend.compile(
         frontend.Kind.JAX,
-        with_noise if noise else function,
+        noisy,
         tuple(np.zeros(shape, dtype=np.int64) for shape in shapes),
         {},
         [f"in{place}" for place in range(len(shapes))],

@@ -53,7 +53,7 @@ class PairSharing(Sharing):
         mine = [task for task in self._tasks if own in (task.left, task.right)]
         for task in mine:
             share = await self._share(peers, task, numbers=_numbers(task, own, values[count:], noise=drawn))
-            total[task.start : task.start + task.size] += share.astype(np.uint64) * np.uint64(task.scale)
+            total[task.start : task.start + task.size] += share.astype(np.uint64)
         if not any(task.noise for task in mine):
             total += drawn.astype(np.uint64)
         self._sum = to_words(total.view(np.int64), self._word)

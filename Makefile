@@ -22,7 +22,7 @@ SAY_CENSUS = @echo "people: $(if $(CENSUS_FILE),$(CENSUS_FILE),synthetic, as the
 SUITES := long simulation browser spu
 
 .DEFAULT_GOAL := help
-.PHONY: help run page plan income trial digits figures coverage check test test-under-load test-all install-spu lint soak bench bench-flower bench-page audits docs clean
+.PHONY: help run page plan income trial loans digits figures coverage check test test-under-load test-all install-spu lint soak bench bench-flower bench-page audits docs clean
 .PHONY: install-long suite-long install-simulation suite-simulation install-browser suite-browser suite-spu
 
 help:  ## list the targets
@@ -54,6 +54,11 @@ trial: $(VENV)/.run  ## compare two arms of a made-up trial at five hospitals: s
 	@mkdir -p $(OUT)
 	$(BIN)/python examples/trial/make_data.py $(OUT)/trial
 	$(BIN)/tpmdp run examples/trial/study.toml --data $(OUT)/trial --state $(OUT)/trial-state --plot $(OUT)/trial.png
+
+loans: install-spu  ## regress default on spending over columns of two organisations, a bank and a shop (needs SPU: see install-spu)
+	@mkdir -p $(OUT)
+	$(BIN)/python examples/loans/make_data.py $(OUT)/loans
+	$(BIN)/tpmdp run examples/loans/study.toml --data $(OUT)/loans --state $(OUT)/loans-state
 
 digits: $(VENV)/.test  ## train a digits classifier over 100 Flower clients
 	@mkdir -p $(OUT)

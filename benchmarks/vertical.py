@@ -13,13 +13,12 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from benchmarks.timing import Row, best_seconds, times
+from tpmdp.engines.direct.engine import DirectEngine, Watch
 from tpmdp.engines.direct.gram_shape import GramShape
-from tpmdp.engines.mpyc.engine import MpycEngine
 from tpmdp.planning.grid_plan import plan_on_grid
 from tpmdp.protocol.terms import Terms
+from tpmdp.queries.vertical_query import VerticalQuery
 from tpmdp.spec import Spec
-
-GRAM = "tpmdp.engines.mpyc.functions:gram"
 
 
 @dataclass(frozen=True)
@@ -38,11 +37,11 @@ FULL, TOY = Size(), Size(parties=(3,), records=20, repeats=1, growth=(3, 4))
 class Vertical:
     """Columns dealt out to the parties in turn, and all products between columns of different parties."""
 
-    def __init__(self, parties: int, records: int, columns: int) -> None:
+    def __init__(self, parties: int, records: int, columns: int, threshold: int | None = None) -> None:
         held = [len(range(party, columns, parties)) for party in range(parties)]
         self.parameters = {"records": records, "columns": held, "local": [0] * parties, "scale": 1}
         dimension = GramShape(self.parameters).dimension
-        threshold = (parties - 1) // 2
+        threshold = (parties - 1) // 2 if threshold is None else threshold
         spec = Spec(epsilon=1.0, delta=np.full(parties, 1e-6), threshold=threshold, receivers=[0])
         plan = plan_on_grid(spec, 1.0, dimension)
         self.identities = [Ed25519PrivateKey.generate() for _ in range(parties)]
@@ -62,9 +61,9 @@ class Vertical:
         flat: list[int] = np.concatenate([product.reshape(-1) for product in products]).tolist()
         return flat
 
-    def seconds(self) -> float:
+    def seconds(self, name: str = "mpyc", on_go: Watch | None = None) -> float:
         """From the start, with all processes up, to the last party that is done; connecting is included."""
-        engine = MpycEngine(GRAM, self.parameters)
+        engine = DirectEngine(name, VerticalQuery.functions[name], self.parameters, on_go=on_go)
         outcome = engine.run_function(self.terms, self.identities, self.values, self.noises, 900.0)
         assert outcome.sums[0].tolist() == self.clear()
         self.sent = outcome.bytes_sent

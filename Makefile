@@ -22,7 +22,7 @@ SAY_CENSUS = @echo "people: $(if $(CENSUS_FILE),$(CENSUS_FILE),synthetic, as the
 SUITES := long simulation browser spu
 
 .DEFAULT_GOAL := help
-.PHONY: help run page plan income trial loans digits figures coverage check test test-under-load test-all install-spu lint soak bench bench-flower bench-page audits docs clean
+.PHONY: help run page plan income trial loans digits figures coverage check test test-under-load test-all install-spu lint soak bench bench-flower bench-page bench-pairs audits docs clean
 .PHONY: install-long suite-long install-simulation suite-simulation install-browser suite-browser suite-spu
 
 help:  ## list the targets
@@ -128,6 +128,9 @@ bench-flower: $(VENV)/.test  ## measure beside Flower's SecAgg+ and rewrite docs
 
 bench-page: install-browser  ## measure the page in a browser and rewrite docs/reference/page_measures.md
 	$(BIN)/python -m benchmarks.page_speed --out docs/reference/page_measures.md
+
+bench-pairs: $(VENV)/.test install-spu  ## measure functions of pairs against Shamir shares and rewrite docs/reference/pairs_measures.md
+	$(BIN)/python -m benchmarks.pairs --out docs/reference/pairs_measures.md
 
 audits: $(VENV)/.test  ## audit ten studies and four planted faults, and rewrite docs/reference/audits.md: two minutes
 	$(BIN)/python -m benchmarks.audits --out docs/reference/audits.md

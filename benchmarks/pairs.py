@@ -6,18 +6,29 @@ second, fewer than half. Memory is the largest of any party: of its worker, and 
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.__main__ import table
 from benchmarks.memory_worker import STATUS
 from benchmarks.timing import Row, times
 from benchmarks.vertical import Vertical
 from tpmdp.engines.direct.worker_process import WorkerProcess
+from tpmdp.engines.spu.interpreter import requirements
 
 _EVERY_S = 0.02
+HEAD = """# Measures: pairs
+
+One run of `make bench-pairs`, which rewrites this page. All parties share the machine, and absolute times say little,
+since machines are shared. Columns are dealt out to the parties in turn; every product of columns of different parties
+is computed. A pair has a fixed cost, for keys and for encrypting a first block of records, which Shamir shares do not
+have: so the ratio falls with the number of records.
+
+"""
 
 
 @dataclass(frozen=True)
@@ -104,9 +115,15 @@ def rows(size: Size = FULL) -> list[Row]:
 
 
 def main() -> None:
-    from benchmarks.__main__ import table
-
-    print(table(rows()))
+    """Command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.pairs")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--toy", action="store_true", help="sizes that show only that it runs")
+    given = parser.parse_args()
+    text = HEAD + table(rows(TOY if given.toy else FULL)) + f"\nMeasured with {', '.join(requirements())}.\n"
+    print(text)
+    if given.out is not None:
+        given.out.write_text(text)
 
 
 if __name__ == "__main__":

@@ -88,7 +88,7 @@ class Session:
             raise error
 
         async def party(index: int) -> list[int] | None:
-            sharing = self.job.sharing()
+            sharing = self.job.sharing(index)
             sharing._process = processes[index]
             sharings.append(sharing)
             peers: Any = ConnectedPeers(index, links[index], receivers, fail=fail)  # type: ignore[arg-type]

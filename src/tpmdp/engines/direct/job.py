@@ -74,8 +74,8 @@ class DirectJob(ABC):
         """What a result of this job promises."""
 
     @abstractmethod
-    def sharing(self) -> Sharing:
-        """How one party computes it."""
+    def sharing(self, party: int) -> Sharing:
+        """How this party computes it."""
 
     def plain_parameters(self) -> str:
         """The parameters as text, for the digest."""

@@ -51,7 +51,7 @@ def main() -> None:
         job = job_class(task["engine"]).of(
             terms, task["function"], task["parameters"], sizes=task["sizes"], noise_apart=task["noise"]
         )
-        sharing = job.sharing()
+        sharing = job.sharing(task["index"])
         sharing.prepare()
         write_report(out, {"ready": task["index"], "port": port})
         line = source.readline()

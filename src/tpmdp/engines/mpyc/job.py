@@ -95,7 +95,8 @@ class MpycJob(DirectJob):
             f"protocol; links are X25519 and AES-256; comparisons leak with probability at most 2^-{LEAK_BITS}"
         )
 
-    def sharing(self) -> MpycSharing:
+    def sharing(self, party: int) -> MpycSharing:
+        del party  # all do the same
         shape = ShareShape(
             self.sizes, self.terms.grid.dimension, degree=self.degree, bits=self.bits, leak=self.sec_param
         )

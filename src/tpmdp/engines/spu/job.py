@@ -79,10 +79,10 @@ class SpuJob(DirectJob):
             "computers"
         )
 
-    def sharing(self) -> PairSharing:
+    def sharing(self, party: int) -> PairSharing:
         local = GramShape(self.parameters).local if self._is_gram else [0] * self.terms.count
         grid = self.terms.grid
-        return PairSharing(self.tasks(), local, word=grid.word, dimension=grid.dimension)
+        return PairSharing(party, self.tasks(), local, word=grid.word, dimension=grid.dimension)
 
     def tasks(self) -> list[PairTask]:
         """What pairs compute."""

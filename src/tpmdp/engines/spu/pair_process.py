@@ -29,6 +29,11 @@ class PairProcess:
         """Wait until SPU is loaded."""
         self._report(START_S)
 
+    def prepare(self, tasks: Sequence[PairTask]) -> None:
+        """Compile what is to come; nothing depends on data."""
+        self._tell({"do": "prepare", "tasks": [task.plain() for task in tasks]})
+        self._report(_DAY_S)
+
     def share(self, task: PairTask, rank: int, sockets: Sequence[str], numbers: Sequence[IntArray]) -> IntArray:
         """Our share of the pair's result, modulo 2^64; our own numbers in the order of the task's inputs."""
         words = {"do": "compute", "rank": rank, "sockets": list(sockets)}

@@ -3,6 +3,7 @@
 It reads tasks from standard input and writes replies; see `pair_process`, the other side of these pipes:
 
     out: {"ready", "versions"}
+    in: tasks to come             out: {"prepared"}, once they are compiled
     in: task, own numbers         out: {"share"}, and our share of the result, modulo 2^64
     in: evaluation, its numbers   out: {"result"}, and the function in the clear, of made-up inputs
 
@@ -25,6 +26,8 @@ from typing import IO, Any
 RECEIVE_MS = 24 * 3600 * 1000  # the session's deadline ends this process
 CONNECT_MS = 100
 ARITHMETIC = b"cheetah.AShr<FM64>"
+UNPACKED_MOST = 512  # results that are cheaper to send one by one than the 10 MB of keys that packing them needs
+PROGRAMS_MAX = 64  # that are stored
 PACKAGES = ("spu", "jax", "jaxlib", "numpy")
 
 
@@ -45,7 +48,11 @@ def main() -> None:
     while True:
         task, data = lines.get()
         try:
-            if task["do"] == "evaluate":
+            if task["do"] == "prepare":
+                for each in task["tasks"]:
+                    _compiled(each)
+                _write(out, {"prepared": True})
+            elif task["do"] == "evaluate":
                 _write(out, *_evaluated(task, data))
             elif task["do"] == "compute":
                 share = _Pair(task).share(task, data)
@@ -75,6 +82,8 @@ def _load() -> None:
     jax.config.update("jax_enable_x64", True)
     options = libspu.logging.LogOptions()
     options.enable_console_logger = False
+    options.system_log_path = options.trace_log_path = os.devnull  # or it writes into the current folder
+    options.log_level = libspu.logging.LogLevel.ERROR
     libspu.logging.setup_logging(options)
 
     def forbidden(*_: Any, **__: Any) -> Any:
@@ -137,6 +146,8 @@ class _Pair:
         self._config.field = libspu.FieldType.FM64
         self._config.experimental_enable_colocated_optimization = True  # inputs stay with their owner
         self._config.cheetah_2pc_config.enable_mul_lsb_error = False  # every bit counts
+        few = task["size"] <= UNPACKED_MOST
+        self._config.cheetah_2pc_config.disable_matmul_pack = few
 
     def share(self, task: dict[str, Any], data: bytes) -> bytes:
         """Our additive share of the function plus both parties' noise."""
@@ -144,7 +155,7 @@ class _Pair:
         from spu import api, libspu
 
         rank, shapes = task["rank"], task["shapes"]  # inputs belong to both in turn: left and right, then their noise
-        executable = _compiled(_function(task), shapes, scale=task["scale"])
+        executable = _compiled(task)
         runtime, io = api.Runtime(self._link, self._config), api.Io(2, self._config)
         mine = iter(_arrays(shapes[rank::2], data))
         for place, shape in enumerate(shapes):
@@ -164,11 +175,19 @@ class _Pair:
         return b"".join(parts)
 
 
-def _compiled(function: Callable[[Any, Any], Any], shapes: list[list[int]], scale: int) -> Any:
+_programs: dict[str, Any] = {}
+
+
+def _compiled(task: dict[str, Any]) -> Any:
     """The function in grid steps, plus the noise of both parties if there are inputs for it."""
     import numpy as np
     from spu import libspu
     from spu.utils import frontend
+
+    key = json.dumps([task[name] for name in ("file", "function", "shapes", "scale")])
+    if key in _programs:
+        return _programs[key]
+    function, scale, shapes = _function(task), task["scale"], task["shapes"]
 
     def noisy(left: Any, right: Any, *noises: Any) -> Any:
         return sum(noises, function(left, right) * scale)
@@ -185,6 +204,9 @@ def _compiled(function: Callable[[Any, Any], Any], shapes: list[list[int]], scal
         static_argnames=None,
         copts=libspu.CompilerOptions(),
     )
+    if len(_programs) >= PROGRAMS_MAX:
+        _programs.clear()
+    _programs[key] = executable
     return executable
 
 

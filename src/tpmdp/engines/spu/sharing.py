@@ -31,9 +31,11 @@ SUM: Final = -2  # a party's masked sum, to a receiver
 class PairSharing(Sharing):
     """The tasks of a job, those of this party one after the other in the same order everywhere."""
 
-    def __init__(self, tasks: Sequence[PairTask], local: Sequence[int], word: int, dimension: int) -> None:
+    def __init__(
+        self, party: int, tasks: Sequence[PairTask], local: Sequence[int], *, word: int, dimension: int
+    ) -> None:
         """`local`: how many numbers of the result each party computes alone; they come first, party by party."""
-        self._tasks, self._local = tasks, local
+        self._mine, self._local = [task for task in tasks if party in (task.left, task.right)], local
         self._word, self._dimension = word, dimension
         self._process: PairProcess | None = None
         self._tunnel: Tunnel | None = None
@@ -43,6 +45,7 @@ class PairSharing(Sharing):
     def prepare(self) -> None:
         self._process = PairProcess()
         self._process.ready()
+        self._process.prepare(self._mine)
 
     async def compute(self, peers: ConnectedPeers, values: IntArray, noise: IntArray | None) -> None:
         own = peers.index
@@ -50,11 +53,10 @@ class PairSharing(Sharing):
         start, count = sum(self._local[:own]), self._local[own]
         total[start : start + count] += values[:count].astype(np.uint64)
         drawn = np.zeros(self._dimension, dtype=np.int64) if noise is None else noise
-        mine = [task for task in self._tasks if own in (task.left, task.right)]
-        for task in mine:
+        for task in self._mine:
             share = await self._share(peers, task, numbers=_numbers(task, own, values[count:], noise=drawn))
             total[task.start : task.start + task.size] += share.astype(np.uint64)
-        if not any(task.noise for task in mine):
+        if not any(task.noise for task in self._mine):
             total += drawn.astype(np.uint64)
         self._sum = to_words(total.view(np.int64), self._word)
         await self._mask(peers, self._sum)

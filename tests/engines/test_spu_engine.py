@@ -14,12 +14,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks import pairs
 from tests.pairs import check_studies, session_of
 from tests.patience import DEADLINE, HANG_S
+from tests.study.test_shares_study import VERTICAL, least_squares, people
 from tpmdp import InputError, Study, TpmdpError, run
 from tpmdp.engines.spu.interpreter import REQUIREMENTS, SETTING, spu_python
 from tpmdp.engines.spu.pair_process import PairProcess
 from tpmdp.engines.spu.pair_task import PairTask
+from tpmdp.engines.spu.tunnel import Tunnel, TunnelKind
 
 pytestmark = [pytest.mark.spu, pytest.mark.process]
 FUNCTIONS = Path("src/tpmdp/engines/spu/functions.py").resolve()
@@ -79,6 +82,50 @@ def test_two_organisations_get_a_regression_in_real_processes() -> None:
     assert release.parties["shop"].answers is None
     assert "CHEETAH" in release.parties["shop"].guarantee
     assert "not against quantum computers" in release.parties["bank"].guarantee
+
+
+def test_three_organisations_of_which_two_may_collude_agree_with_least_squares() -> None:
+    """On people like those of the census; the same study on shares is in test_shares_study.py."""
+    release = run(Study.parse({**VERTICAL, "threshold": 2}), people())
+    answers = {answer.part: answer for answer in release.answers}
+    for part, truth in zip(("intercept", "children", "age", "education"), least_squares(), strict=True):
+        assert abs(answers[part].value - truth) <= 6 * answers[part].standard_error, part
+
+
+def test_what_travels_is_frames_of_brpc_without_pickles(
+    processes: list[PairProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each direction of each connection starts with a frame, and nothing in the frames can be unpickled."""
+    started: dict[tuple[int, int], bytes] = {}
+    send = Tunnel._send
+
+    def watched(self: Tunnel, kind: TunnelKind, stream: int = 0, data: bytes = b"") -> None:
+        if kind == TunnelKind.BYTES:
+            started[id(self), stream] = started.get((id(self), stream), b"") + data
+        send(self, kind, stream, data)
+
+    monkeypatch.setattr(Tunnel, "_send", watched)
+    random = np.random.default_rng(3)
+    tables = {"bank": {"default": random.random(50)}, "shop": {"spending": random.random(50)}}
+    asyncio.run(session_of(study_of(REGRESSION), tables, random).run(processes))
+    assert len(started) == 4  # two connections, both ways
+    for sent in started.values():
+        frames = list(frames_of(sent))
+        assert frames
+        assert not any(frame.startswith(b"\x80") and frame.endswith(b".") for frame in frames)  # a pickle would
+
+
+def frames_of(sent: bytes) -> Iterator[bytes]:
+    """The bodies of brpc's own frames: PRPC, length of the body, length of its head."""
+    while sent:
+        magic, body = sent[:4], int.from_bytes(sent[4:8], "big")
+        assert magic == b"PRPC"
+        yield sent[12 : 12 + body]
+        sent = sent[12 + body :]
+
+
+def test_the_benchmark_runs() -> None:
+    assert len(pairs.rows(pairs.TOY)) == 2
 
 
 def test_a_third_party_without_columns_adds_noise_and_may_receive() -> None:

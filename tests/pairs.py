@@ -119,8 +119,12 @@ class Session:
                 for right in columns[j]
             ]
             return [a + b for a, b in zip(total, [*alone, *products], strict=True)]
-        held = [own for own in self.values if len(own)]
-        return [noise + max(int(own[place]) for own in held) for place, noise in enumerate(total)]
+        left, right = ([int(value) for value in own] for own in self.values if len(own))
+        if self.job.function.endswith(":maximum"):
+            return [noise + max(left[place], right[place]) for place, noise in enumerate(total)]
+        records = parameters["shapes"][0][1]
+        larger = sum(a > b for a, b in zip(left[:records], right[:records], strict=True))
+        return [total[0] + parameters["scale"] * larger]
 
 
 def session_of(study: Study, tables: Mapping[str, Any], random: np.random.Generator) -> Session:
@@ -137,11 +141,16 @@ def session_of(study: Study, tables: Mapping[str, Any], random: np.random.Genera
     return Session(job, values, noises)
 
 
+KINDS = ("vertical_regression", "vertical_covariance", "joint_table", "maximum", "pair_function")
+
+
 def random_study(random: np.random.Generator) -> tuple[Study, dict[str, Any]]:
     """Any number of parties from 2 to 6, any threshold, any columns at any of them, and data within bounds."""
     count, records = int(random.integers(2, 7)), int(random.integers(1, 40))
     names = [f"p{place}" for place in range(count)]
-    holders = sorted(random.choice(count, size=int(random.integers(2, count + 1)), replace=False).tolist())
+    kind = str(random.choice(KINDS, p=(0.5, 0.1, 0.15, 0.1, 0.15)))
+    most = count if kind.startswith("vertical") else 2
+    holders = sorted(random.choice(count, size=int(random.integers(2, most + 1)), replace=False).tolist())
     columns = COLUMNS[: max(len(holders), int(random.integers(2, len(COLUMNS) + 1)))]
     owners = [*holders, *random.choice(holders, size=len(columns) - len(holders)).tolist()]
     held = {names[owner]: [c for c, other in zip(columns, owners, strict=True) if other == owner] for owner in holders}
@@ -158,14 +167,38 @@ def random_study(random: np.random.Generator) -> tuple[Study, dict[str, Any]]:
                 {"name": name, "records": records if name in held else 0, "epsilon": float(random.uniform(0.2, 4.0))}
                 for name in names
             ],
-            "queries": [{"name": "q", "kind": "vertical_regression", "target": "a", "bounds": bounds, "held_by": held}],
+            "queries": [{"name": "q", "kind": kind, **_keys_of(kind, random, bounds, held=held)}],
         }
     )
     tables = {
         name: {column: random.uniform(bounds[column][0], bounds[column][1], size=records) for column in mine}
         for name, mine in held.items()
     }
+    if kind == "maximum":
+        tables = {name: {"a": random.uniform(-1, 6, size=records)} for name in held}
     return study, tables
+
+
+def _keys_of(
+    kind: str, random: np.random.Generator, bounds: Mapping[str, list[float]], *, held: Mapping[str, list[str]]
+) -> dict[str, Any]:
+    """What the study file says of a query of this kind."""
+    if kind == "joint_table":
+        sides = []
+        for party, columns in held.items():
+            low, high = bounds[columns[0]]
+            edges = np.linspace(low, high, int(random.integers(2, 6))).tolist()
+            sides.append({"party": party, "column": columns[0], "edges": edges})
+        if random.random() < 0.5:
+            sides.reverse()
+        return {"rows": sides[0], "columns": sides[1]}
+    if kind == "maximum":
+        which = [{"kind": "mean", "low": 0, "high": 5}, {"kind": "sum", "low": -1, "high": 3}]
+        return {"of": {"column": "a", **which[int(random.integers(2))]}}
+    keys: dict[str, Any] = {"bounds": dict(bounds), "held_by": dict(held)}
+    if kind == "pair_function":
+        keys |= {"function": "tpmdp.engines.spu.functions:count_larger", "sensitivity": 1, "largest": 50}
+    return {**keys, "target": "a"} if kind == "vertical_regression" else keys
 
 
 def check_studies(count: int, seed: int, processes: Sequence[PairProcess]) -> int:

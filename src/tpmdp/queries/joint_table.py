@@ -55,7 +55,9 @@ class JointTable(VerticalQuery):
 
     is_linear: ClassVar[bool] = True
     counts: ClassVar[bool] = True
-    leaves: ClassVar[str] = "0 or 1 for each record and each bin or category, as shares that tell t parties nothing"
+    leaves: ClassVar[str] = (
+        "0 or 1 for each record and bin or category, encrypted or as shares, which tell t parties nothing"
+    )
 
     def __post_init__(self) -> None:
         for key, side in self._sides.items():

@@ -38,7 +38,7 @@ class Maximum(ShareQuery):
     of: Query  # the number, as the query would answer it for each party alone
 
     kind: ClassVar[str] = "maximum"
-    leaves: ClassVar[str] = "the party's own number, as shares that tell t parties nothing"
+    leaves: ClassVar[str] = "the party's own number, encrypted or as shares, which tell t parties nothing"
     functions: ClassVar[Mapping[str, str]] = {
         "mpyc": "tpmdp.engines.mpyc.functions:maximum",
         "spu": "tpmdp.engines.spu.functions:maximum",

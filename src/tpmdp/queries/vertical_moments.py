@@ -35,7 +35,7 @@ class VerticalMoments(VerticalQuery):
     bounds: Ranges
     held_by: Holders
 
-    leaves: ClassVar[str] = "the party's columns, as shares that tell t parties nothing"
+    leaves: ClassVar[str] = "the party's columns, encrypted or as shares, which tell t parties nothing"
     for_one_party: ClassVar[str]  # the kind of query that a party can use that holds all columns
 
     def __post_init__(self) -> None:

@@ -56,7 +56,6 @@ BENCHMARKS: dict[str, ModuleType] = {
         relay_load,
         ledger,
         data,
-        cumulative,
         regression,
         vertical,
     )

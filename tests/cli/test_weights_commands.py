@@ -150,6 +150,14 @@ def test_without_a_column_weights_are_equal_unless_asked_for(command: Run) -> No
     )
 
 
+def test_a_baseline_that_counts_the_only_receiver_alone_adds_no_noise_and_warns_nobody(command: Run) -> None:
+    Path("p.csv").write_text(UNWEIGHTED)
+    done = command("plan", "p.csv", "-t", 2, "-r", "city")
+    assert done.code == 0
+    assert "one budget" in done.out
+    assert "NoNoise" not in done.err
+
+
 def test_records_decide_how_much_a_weight_moves(command: Run) -> None:
     Path("p.csv").write_text("epsilon,delta,records\n0.1,1e-6,1\n1,1e-6,100\n1,1e-6,0\n")
     shown = command("plan", "p.csv", "-t", 1, "-r", "all", "--weighting", "balanced", "--json").json

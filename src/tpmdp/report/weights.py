@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from tpmdp.errors import NoNoiseWarning
 from tpmdp.planning.plan import Plan, needs
 from tpmdp.planning.plan import plan as make_plan
 from tpmdp.planning.weights import BASELINES, Kind, Weights, baseline_weights
@@ -89,7 +91,9 @@ def choices(plan: Plan) -> list[Choice]:
     if any(choice.kind == "balanced" for choice in listed):
         need = needs(spec)
         each = {kind: baseline_weights(spec, need, kind, **known).each for kind in BASELINES}
-        simpler = [Choice.of(make_plan(spec, weighting=each[kind], **known), False, kind) for kind in BASELINES]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NoNoiseWarning)  # a baseline may count the only receiver alone
+            simpler = [Choice.of(make_plan(spec, weighting=each[kind], **known), False, kind) for kind in BASELINES]
     return listed + ([] if own.kind in others else [Choice.of(plan, True)]) + simpler
 
 

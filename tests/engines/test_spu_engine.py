@@ -23,6 +23,7 @@ from tpmdp.engines.spu.interpreter import REQUIREMENTS, SETTING, spu_python
 from tpmdp.engines.spu.pair_process import PairProcess
 from tpmdp.engines.spu.pair_task import PairTask
 from tpmdp.engines.spu.tunnel import Tunnel, TunnelKind
+from tpmdp.study.local_run import run_study
 
 pytestmark = [pytest.mark.spu, pytest.mark.process]
 FUNCTIONS = Path("src/tpmdp/engines/spu/functions.py").resolve()
@@ -264,5 +265,13 @@ def test_a_missing_or_wrong_environment_says_how_to_make_it(monkeypatch: pytest.
 
 def test_without_the_environment_nothing_is_charged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(SETTING, str(tmp_path / "nowhere"))
+    tables = {name: {"x": np.ones(50)} for name in PARTIES}
     with pytest.raises(InputError, match=SETTING):
-        run(study_of(MAXIMUM), {name: {"x": np.ones(50)} for name in PARTIES})
+        run(study_of(MAXIMUM), tables)
+    found = study_of(MAXIMUM).check("bank", tables["bank"])
+    assert any(SETTING in str(problem) for problem in found.problems)
+    for name in PARTIES:
+        (tmp_path / f"{name}.csv").write_text("x\n" + "1\n" * 50)
+    with pytest.raises(InputError, match=SETTING):
+        run_study(study_of(MAXIMUM), tmp_path, tmp_path / "state")
+    assert not (tmp_path / "state").exists()

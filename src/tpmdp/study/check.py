@@ -43,6 +43,7 @@ from tpmdp.study.peers import check_peers
 from tpmdp.study.progress import rounds_text, sessions_in, status_of
 from tpmdp.study.round_account import account_of
 from tpmdp.study.session import SessionAccount, check_holder, check_noise, check_room, key_of
+from tpmdp.study.shared_job import check_installed
 
 _SHOWN: Final = 3  # places named in a line
 T = TypeVar("T")
@@ -382,6 +383,7 @@ def _check_means(study: Study, state: LedgerState, problems: _Problems) -> None:
     if state == "settled":
         return
     if isinstance(study.computation, SharedFunction):
+        problems.attempt(lambda: check_installed(study))
         problems.attempt(lambda: addresses_of(study))
     if study.seconds_left() <= 0:
         problems.met.append(DeadlineError("the deadline of the study has passed: join with a later one"))

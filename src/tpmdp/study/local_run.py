@@ -33,6 +33,7 @@ from tpmdp.study.identity import read_key, write_key
 from tpmdp.study.model import Study
 from tpmdp.study.release import PartyRelease
 from tpmdp.study.session import check_room, open_or_create_ledger
+from tpmdp.study.shared_job import check_installed
 
 _GRACE_S: Final = 30.0  # past the deadline, for processes to start and stop on a busy machine
 _HOST: Final = "127.0.0.1"
@@ -96,6 +97,7 @@ def run_study(
     ledgers, which bring a new budget, and queries for which none of a party's records counts. `on_event` is called with
     what the parties see happen.
     """
+    check_installed(study)
     files = {member.name: find_source(data_folder, member.name) for member in study.parties if member.records}
     _make_folder(state)
     keyed = _with_keys(study if study.computation.uses_relay else _on_loopback(study), state)

@@ -23,7 +23,7 @@ from tpmdp.study.model import Study
 from tpmdp.study.release import PartyRelease, Release
 from tpmdp.study.round_account import RoundAccount, account_of
 from tpmdp.study.session import SessionAccount, check_room, draw_vector, key_of, party_release
-from tpmdp.study.shared_job import shared_job
+from tpmdp.study.shared_job import check_installed, shared_job
 
 
 def run(
@@ -46,6 +46,7 @@ def run(
     >>> release.answers[0].query, release.parties["lab"].answers
     ('old', None)
     """
+    check_installed(study)
     study.check_custom()
     names = [party.name for party in study.parties]
     for party in study.parties:

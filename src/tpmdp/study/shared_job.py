@@ -8,6 +8,12 @@ from tpmdp.queries.computation import SharedFunction
 from tpmdp.study.model import Study
 
 
+def check_installed(study: Study) -> None:
+    """Refuse a study whose engine is not installed here; sums need nothing."""
+    if study.engine_used:
+        job_class(study.engine_used).check_installed()
+
+
 def shared_job(study: Study, terms: Terms) -> DirectJob:
     """What the connected parties of a session compute; refuses what its engine cannot."""
     computation, parties = study.computation, study.party_records

@@ -53,6 +53,11 @@ class DirectJob(ABC):
 
     @classmethod
     @abstractmethod
+    def check_installed(cls) -> None:
+        """Refuse to compute without the libraries that it needs; nothing is imported."""
+
+    @classmethod
+    @abstractmethod
     def check_terms(cls, terms: Terms) -> None:
         """Refuse terms that this way of computing cannot keep."""
 

@@ -47,6 +47,10 @@ class MpycJob(DirectJob):
     engine: ClassVar[str] = "mpyc"
 
     @classmethod
+    def check_installed(cls) -> None:
+        require_mpyc()
+
+    @classmethod
     def check_terms(cls, terms: Terms) -> None:
         degree_of(terms)
 

@@ -38,6 +38,10 @@ class SpuJob(DirectJob):
     engine: ClassVar[str] = "spu"
 
     @classmethod
+    def check_installed(cls) -> None:
+        spu_python()
+
+    @classmethod
     def check_terms(cls, terms: Terms) -> None:
         if terms.guarantee != "computational":
             rule = "cannot be kept by the spu engine, which rests on encryption"
@@ -60,7 +64,7 @@ class SpuJob(DirectJob):
             raise InputError("shapes", shapes, "must fit the lengths of the inputs", "check the query")
 
     def digest(self) -> bytes:
-        spu_python()  # has what is required
+        self.check_installed()
         content = hashlib.sha256(function_file(self.function).read_bytes()).hexdigest()
         parts = [_PROTOCOL, REQUIREMENTS, self.function, content, self.plain_parameters(), self.sizes, self.noise_apart]
         return hashlib.sha256(json.dumps(parts).encode()).digest()

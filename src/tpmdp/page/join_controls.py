@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final
 
+from tpmdp.errors import shown
 from tpmdp.ledger import rounded_up
 from tpmdp.page.folder import Folder
 from tpmdp.page.forms import button, choice, control, text_field, tick, void
@@ -20,6 +21,7 @@ from tpmdp.study.party_check import Begun, PartyCheck
 
 PLAIN_HTTP: Final = "The relay is on another machine and has no TLS (plain HTTP)"
 _GO_ON: Final = "Go on with the session"
+_CONTACT_SHOWN: Final = 200
 _DECLINE: Final = (
     "If you decline, you need do nothing more: nothing is charged, and no data leave this machine. Copies of your "
     "records stay in the folder until you delete them; there is a button at Your data."
@@ -143,7 +145,12 @@ def data_choice(chosen: JoinChoice, deleting: str = "", *, uploaded: Collection[
 
 def relay_fields(chosen: JoinChoice) -> Html:
     """Where the parties meet."""
-    of = void("input", type="hidden", name="relay-of", value=chosen.place)
+    of = joined(
+        [
+            void("input", type="hidden", name="relay-of", value=chosen.place),
+            void("input", type="hidden", name="relay-invited", value=chosen.invited),
+        ]
+    )
     heading = tag("h2", "Meeting the others")
     if not chosen.study.computation.uses_relay:
         text = (
@@ -158,7 +165,22 @@ def relay_fields(chosen: JoinChoice) -> Html:
         authority = [choice("Certificate to trust for the relay", "authority", options, chosen=chosen.authority)]
     hint = "Such as https://relay.example.org. The relay passes messages on that it cannot read."
     address = text_field("Address of the relay", "relay", chosen.relay, hint=hint, spellcheck="false", maxlength=300)
-    return joined([heading, address, *authority, tick(PLAIN_HTTP, "plain-http", checked=chosen.plain_http), of])
+    wrong = tag("div", relay_problem(chosen), id="relay-problem", aria_live="polite")
+    secure = tick(PLAIN_HTTP, "plain-http", checked=chosen.plain_http)
+    return joined([heading, address, wrong, *authority, secure, of])
+
+
+def relay_problem(chosen: JoinChoice) -> Html:
+    """That the address of the relay is missing, at its field; the script marks the field."""
+    if not chosen.lacks_relay:
+        return Html("")
+    return tag("p", relay_text(chosen.study), class_="field-problem", id="relay-missing", data_marks="relay")
+
+
+def relay_text(study: Study) -> str:
+    """Who knows the address of the relay."""
+    author = f"the author ({shown(study.contact, _CONTACT_SHOWN)})" if study.contact else "the author of the study"
+    return f"The address of the relay is missing. Ask {author}, or whoever runs it."
 
 
 # The decision ---------------------------------------------------------------------------------------------------------

@@ -19,8 +19,9 @@ from tpmdp.page import join_offer as offer_parts
 from tpmdp.page import join_parts as show_parts
 from tpmdp.page.answers import file_answer
 from tpmdp.page.folder import Folder
-from tpmdp.page.forms import PageForm, button
+from tpmdp.page.forms import PageForm, Place, button
 from tpmdp.page.forms import problem as error_line
+from tpmdp.page.join_changes import changes_part
 from tpmdp.page.join_choice import JoinChoice
 from tpmdp.page.join_files import DATA_MAX, STUDY_MAX, Checks, delete_copy, store_data, store_study
 from tpmdp.page.join_offer import StudyOffer
@@ -57,6 +58,7 @@ class JoinView:
         self.folder, self.runs, self.checks = folder, SessionRuns(), Checks()
         self._ended: dict[int, Html] = {}
         self._brought: set[str] = set()  # copies of records that were not checked yet
+        self._changes: dict[str, Html] = {}  # what a second invitation has changed, by its name
         self._withdrawing = ""  # the session of which somebody is asked whether to withdraw
         self._uploaded: set[str] = set()  # copies that were made here
         self._deleting = ""  # the copy of which somebody is asked whether to delete it
@@ -84,6 +86,7 @@ class JoinView:
                 then="brought",
                 hint="It is stored in the folder of this page.",
             ),
+            tag("div", contents["study-changes"], id="study-changes", aria_live="polite"),
             _part("party-choice", contents),
         )
         form = tag(
@@ -129,8 +132,13 @@ class JoinView:
         is_changing = action == "change" or (is_deciding and action not in ("take-part", "again"))
         fresh = self.fragments(chosen, is_changing=is_changing)
         if form.text("relay-of") == chosen.place and not action:
-            fresh.pop("relay-fields")  # it stays as it is typed
+            self._keep_relay(fresh, chosen)
         return fresh
+
+    def _keep_relay(self, fresh: dict[str, object], chosen: JoinChoice) -> None:
+        """The relay stays as it is typed; what is said about it follows."""
+        if fresh.pop("relay-fields"):
+            fresh["relay-problem"] = controls.relay_problem(chosen)
 
     def _back_to(self, place: str, *, goes_on: bool) -> Parts:
         """A session that was interrupted: shown again, and resumed if the party has agreed to it before."""
@@ -208,6 +216,7 @@ class JoinView:
         shown = {(run.key.session, run.key.party) for run in self.runs.all()}
         fresh["interrupted"] = interrupted_part(interrupted_sessions(self.folder, shown))
         fresh["study-choice"] = controls.study_choice(self.folder, chosen.file)
+        fresh["study-changes"] = self._changes.get(chosen.file, "")
         fresh["party-choice"] = controls.party_choice(chosen)
         if chosen.opened is None or not chosen.party:
             return fresh
@@ -285,8 +294,12 @@ class JoinView:
         has_agreed = check.begun is not None and check.begun.has_agreed
         if check.ledger != "settled" and not has_agreed and (lacks := _lacks(chosen, check)):
             fresh = self.fragments(chosen, is_changing=True, lacks=lacks)
-            fresh.pop("relay-fields", None)  # it stays as it is typed
+            self._keep_relay(fresh, chosen)
             raise RefusedFormError("", fresh, focus="words-1" if "words" in lacks else "agreed")
+        if chosen.lacks_relay:
+            fresh = self.fragments(chosen, is_changing=True)
+            self._keep_relay(fresh, chosen)
+            raise RefusedFormError("", fresh, focus="relay")
         relay = chosen.relay or None if file.study.computation.uses_relay else None
         check_relay(file.study, relay, chosen.plain_http)
         authority = self.folder.file("certificate", chosen.authority) if chosen.authority else None
@@ -395,8 +408,13 @@ class JoinView:
     # Files ------------------------------------------------------------------------------------------------------------
 
     def take_study(self, name: str, written: Path) -> Parts:
-        """An uploaded invitation or study, which is chosen then."""
-        return {"study-choice": controls.study_choice(self.folder, store_study(self.folder, name, written))}
+        """An uploaded invitation or study, which is chosen then; of one that was there before, what has changed."""
+        brought = store_study(self.folder, name, written)
+        self._changes[brought.name] = changes_part(self.folder, name, brought)
+        return {
+            "study-choice": controls.study_choice(self.folder, brought.name),
+            "study-changes": self._changes[brought.name],
+        }
 
     def take_data(self, name: str, written: Path) -> Parts:
         """Uploaded records, which are chosen then."""
@@ -435,6 +453,7 @@ def routes(folder: Folder) -> list[Route]:
                 "report.html": lambda form: shown.report(form, with_answer=False),
                 "report-with-answer.html": lambda form: shown.report(form, with_answer=True),
             },
+            places=lambda form: [Place("relay", "relay", form.text("relay"))],
         ),
     ]
 
@@ -490,4 +509,6 @@ def _problems(chosen: JoinChoice, check: PartyCheck) -> list[str]:
         texts.insert(0, controls.not_meant_text(chosen.meant_for, chosen.party))
     elif not has_key:
         texts.insert(0, f"You have no key: make it above. It will be {chosen.party}.key in your folder.")
+    if chosen.lacks_relay and not (file is not None and file.lacking):
+        texts.append(controls.relay_text(chosen.study))
     return texts

@@ -1,0 +1,123 @@
+"""Take part with a second invitation: what it changes, what is missing, and one that does not fit what was done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.page.browsing import TestClient, fields, part
+from tests.page.joining import RELAY, Gate, Sent, form_of, keyed, send, ticked
+from tests.page.test_join_decision import text_of
+from tests.study.sessions import study as small_study
+from tpmdp import Study
+from tpmdp.ledger import rounded_up
+from tpmdp.study.expectation import expect
+from tpmdp.study.invitation import invitation
+
+FILE = "north.study.toml"
+
+
+@pytest.fixture
+def study(folder: Path) -> Study:
+    return keyed(folder, contact="Ada, 555 17")
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
+    waiting = Gate()
+    monkeypatch.setattr("tpmdp.study.party_folder.take_part", waiting.take_part)
+    return waiting
+
+
+def bring(client: TestClient, text: str, form: Sent) -> tuple[str, str]:
+    """Upload an invitation, and send the form as the page's script does: what is said, and the new parts."""
+    answer = send(client, "study", FILE, text.encode())
+    assert answer.status_code == 200, answer.text
+    chosen = fields(part(answer.text, "study-choice"))["study"]
+    html = client.post("/join", data=form | {"study": chosen, "action": ["brought"]}).text
+    assert part(html, "study-changes") == part(answer.text, "study-changes")  # the next answer does not wipe it out
+    return text_of(part(html, "study-changes")), html
+
+
+def test_the_relay_of_a_second_invitation_is_taken_unless_one_was_typed(
+    client: TestClient, folder: Path, study: Study
+) -> None:
+    first = invitation(study.without_keys(), "north")
+    for typed, expected in (({}, RELAY), ({"relay": ["https://mine.example.org"]}, "https://mine.example.org")):
+        (folder / FILE).write_text(first)
+        form = fields(client.get("/join").text)
+        assert form["relay"] == [""]
+        said, html = bring(client, invitation(study, "north", relay=RELAY), form | typed)
+        assert fields(part(html, "relay-fields"))["relay"] == [expected]
+        assert said == "Replaces the invitation you had: keys and relay added, all else the same."
+
+
+def test_what_another_study_changes_is_said_and_the_first_file_stays(
+    client: TestClient, folder: Path, study: Study
+) -> None:
+    before = (folder / FILE).read_text()
+    parties = [{"name": "north", "epsilon": 3.0, "records": 4}, {"name": "south", "epsilon": 2.0, "records": 3}]
+    other = small_study(
+        deadline="30m", contact="Ada, 555 17", parties=[*parties, {"name": "lab", "epsilon": 3.0, "records": 2}]
+    )
+    same_keys = other.with_keys({party.name: party.public_key or b"" for party in study.parties})
+    said, html = bring(client, invitation(same_keys, "north", relay=RELAY), form_of(client))
+    costs = [rounded_up(expect(each).charges["north"]) for each in (study, same_keys)]
+    assert said.startswith("This is not the invitation you had. What differs: epsilon of north 1 -> 3, your cost")
+    assert f"your cost {costs[0]} -> {costs[1]}. Ask its sender why." in said
+    assert "The file that you had, north.study.toml , is still there." in said
+    assert (folder / FILE).read_text() == before
+    assert fields(part(html, "study-choice"))["study"] == ["north.study-2.toml"]
+
+
+def test_a_changed_key_is_no_added_key(client: TestClient, folder: Path, study: Study) -> None:
+    (folder / FILE).write_text(invitation(study.with_keys({"north": None, **keys_of(study, "south", "lab")}), "north"))
+    others = {**keys_of(study, "north", "lab"), "south": bytes(32)}
+    said, _ = bring(client, invitation(study.with_keys(others), "north"), form_of(client))
+    assert said == "Replaces the invitation you had: keys added, another public key of south."
+
+
+def keys_of(study: Study, *names: str) -> dict[str, Any]:
+    return {name: study.party(name).public_key for name in names}
+
+
+def test_the_same_invitation_again_is_nothing_new(client: TestClient, folder: Path, study: Study) -> None:
+    (folder / FILE).write_text(invitation(study, "north"))
+    form = form_of(client)
+    said, html = bring(client, invitation(study, "north", relay=RELAY), form)
+    assert said == "Replaces the invitation you had: relay added, all else the same."
+    assert fields(part(html, "relay-fields"))["relay"] == [RELAY]
+    said, _ = bring(client, invitation(study, "north", relay=RELAY), form)
+    assert said == "This is the invitation that you had: nothing has changed."
+
+
+def test_a_missing_relay_stands_in_the_way_and_at_its_field(
+    client: TestClient, folder: Path, study: Study, gate: Gate
+) -> None:
+    sent = ticked(client)
+    line = "The address of the relay is missing. Ask the author (Ada, 555 17), or whoever runs it."
+    (folder / FILE).write_text(invitation(study, "north"))
+    html = client.get("/join").text
+    assert f"<li>{line}</li>" in html.split('id="problems"')[1]
+    assert "Nothing stands in the way" not in html
+    assert f'data-marks="relay">{line}' in html
+    assert "Take part</button>" not in html
+    refused = client.post("/join", data=sent | {"relay": [""]})
+    assert refused.status_code == 422
+    assert part(refused.text, "problem") == ""  # it stands at the field
+    assert refused.headers["x-focus"] == "relay"
+    assert line in part(refused.text, "relay-problem")
+    assert 'data-part="relay-fields"' not in refused.text
+    assert gate.calls == []
+    typed = client.post("/join", data=sent | {"relay": ["https://a"], "action": [""]})
+    assert part(typed.text, "relay-problem") == ""
+    assert "Take part</button>" in part(typed.text, "agree")
+
+
+def test_a_wrong_relay_is_said_at_its_field(client: TestClient, study: Study, gate: Gate) -> None:
+    del study
+    answer = client.post("/join", data=ticked(client) | {"relay": ["nowhere"]})
+    assert 'data-field="relay"' in part(answer.text, "problem")
+    assert gate.calls == []

@@ -73,7 +73,8 @@ def test_what_another_study_changes_is_said_and_the_first_file_stays(
 
 
 def test_a_changed_key_is_no_added_key(client: TestClient, folder: Path, study: Study) -> None:
-    (folder / FILE).write_text(invitation(study.with_keys({"north": None, **keys_of(study, "south", "lab")}), "north"))
+    some: dict[str, Any] = {"north": None, **keys_of(study, "south", "lab")}
+    (folder / FILE).write_text(invitation(study.with_keys(some), "north"))
     others = {**keys_of(study, "north", "lab"), "south": bytes(32)}
     said, _ = bring(client, invitation(study.with_keys(others), "north"), form_of(client))
     assert said == "Replaces the invitation you had: keys added, another public key of south."

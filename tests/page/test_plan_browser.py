@@ -26,7 +26,7 @@ Open = Callable[..., "Page"]
 
 def error(threshold: int, epsilon: list[float]) -> str:
     spec = tpmdp.Spec(epsilon=epsilon, delta=1e-6, threshold=threshold, receivers=[0, 1])
-    return f"± {three_digits(tpmdp.plan(spec).expected_error)}"
+    return f"±\u00a0{three_digits(tpmdp.plan(spec).expected_error)}"
 
 
 def test_what_is_changed_is_planned(page_process: RunningPage, open_page: Open) -> None:

@@ -70,7 +70,7 @@ def test_the_example_is_explained_as_the_library_does(client: TestClient, sent: 
     html = client.get("/study").text
     for query in expected.queries:
         assert question_text(query.query) in unescape(html)
-        assert error_text(query.errors[0]).replace("+-", "±") in unescape(html)
+        assert error_text(query.errors[0]).replace("+- ", "±\u00a0") in unescape(html)
     for charge in expected.charges.values():
         assert f">{rounded_up(charge)}<" in html
 
@@ -83,7 +83,7 @@ def test_a_typed_change_changes_errors_and_costs_only(client: TestClient, sent: 
     assert 'data-part="parties"' not in html
     expected = expect(downloaded(client, sent))
     assert f">{rounded_up(expected.charges['hospital_north'])}<" in part(html, "preview")
-    assert error_text(expected.queries[0].errors[0]).replace("+-", "±") in part(html, "preview")
+    assert error_text(expected.queries[0].errors[0]).replace("+- ", "±\u00a0") in part(html, "preview")
 
 
 def test_the_threshold_0_warns(client: TestClient, sent: Sent) -> None:

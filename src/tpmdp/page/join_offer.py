@@ -22,7 +22,7 @@ from tpmdp.report.check import (
 from tpmdp.report.html_asked import NOT_STATED, deadline_words, leaving_list, stated_rows
 from tpmdp.report.html_promise import coalitions_section, learns_section, person_section, promise_section
 from tpmdp.report.markup import Html, joined, name, names, table, tag
-from tpmdp.report.numbers import number, plural
+from tpmdp.report.numbers import number, plural, with_sign
 from tpmdp.report.promise import PartyPromise, coalition_guess, percent_up, promises_of
 from tpmdp.report.queries import assumed_text, error_text, no_noise_text
 from tpmdp.report.questions import question_text
@@ -295,7 +295,7 @@ def _coalitions(offer: StudyOffer, check: PartyCheck) -> Html:
         party=places[party],
         coalition={places[each] for each in within[-1].members if each in places},
     )
-    legend = "Blue: you. Orange, with lines: the worst coalition within the threshold. Dashed: receives the answer."
+    legend = "Blue: you. Orange, with lines: who colludes. Dashed outline: receives the answer."
     return tag("div", tag("div", *parts), tag("div", picture, tag("p", legend, class_="note")), class_="columns")
 
 
@@ -303,7 +303,7 @@ def _exactness(study: Study, check: PartyCheck) -> list[Html]:
     if check.expected is None:
         return []
     rows = [
-        [name(answer.label), error_text(error).replace("+-", "±")]
+        [name(answer.label), with_sign(error_text(error))]
         for each in check.expected.queries
         for answer, error in zip(each.answers, each.errors, strict=True)
     ]

@@ -18,6 +18,10 @@ NAMELESS: Final = "a party without a name"
 _COLUMNS: Final = ("name", "epsilon", "delta", "records")
 _IN_LINES: Final = ("", "epsilon in ", "delta in ", "records in ")
 _MENDED_SHOWN: Final = 6
+_RECEIVES: Final = (
+    "Receives: who gets the answer. Parties that pool what they see need one who gets it, so fewer receivers often "
+    "mean much less noise."
+)
 _RECORDS: Final = "1000"  # where a pasted line has none, and the page says so
 
 
@@ -83,6 +87,10 @@ class PartyTable:
         """With another epsilon of one party."""
         rows = [replace(row, epsilon=epsilon) if each == place else row for each, row in enumerate(self.rows)]
         return PartyTable(tuple(rows))
+
+    def with_receiver(self, place: int) -> PartyTable:
+        """With this party as the only receiver."""
+        return PartyTable(tuple(replace(row, receives=each == place) for each, row in enumerate(self.rows)))
 
     def _new_name(self) -> str:
         names = {row.name for row in self.rows}
@@ -174,7 +182,12 @@ class PartyTable:
         caption = tag("caption", f"{size}: name, budget, and who learns the answer", class_="hidden")
         table = tag("table", caption, tag("thead", head), tag("tbody", body), class_="parties")
         return joined(
-            [tag("div", table, class_="wide"), tag("p", button("Add a party", "add-party", id="add-party")), _paste()]
+            [
+                tag("div", table, class_="wide"),
+                tag("p", _RECEIVES, class_="hint", id="receives-hint"),
+                tag("p", button("Add a party", "add-party", id="add-party")),
+                _paste(),
+            ]
         )
 
 

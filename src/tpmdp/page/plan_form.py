@@ -14,10 +14,10 @@ from tpmdp.planning.drivers import Drivers
 from tpmdp.planning.plan import Plan, tolerant
 from tpmdp.planning.plan import plan as make_plan
 from tpmdp.report.markup import Html, joined, tag
-from tpmdp.report.numbers import number
-from tpmdp.report.plan import PlanReport
+from tpmdp.report.plan import PlanReport, epsilon_text
 
 WEIGHTINGS: Final = {"equal": "all records count the same", "balanced": "balanced: least expected error"}
+NOBODY_YET: Final = "Nobody receives an answer yet."
 DEADLINE: Final = "1d"  # people come to the page when they have time
 _CHANGE: Final = "largest change by one record"
 PLACES: Final = (
@@ -104,6 +104,8 @@ class PlanForm:
                 place, _, epsilon = pair.partition(":")
                 parties = parties.with_epsilon(parse_whole("party", place), epsilon)
             asked = replace(asked, parties=parties)
+        elif action == "use-receiver":
+            asked = replace(asked, parties=asked.parties.with_receiver(parse_whole("party", value)))
         return asked.within()
 
     def within(self) -> PlanForm:
@@ -162,12 +164,12 @@ class PlanForm:
 
 
 def plain_epsilon(value: float) -> str:
-    """An epsilon as it is typed: four digits.
+    """An epsilon as it is typed: four digits, never too small for the error that it is to reach.
 
-    >>> plain_epsilon(1234.56)
-    '1235'
+    >>> plain_epsilon(1234.56), plain_epsilon(0.491234), plain_epsilon(0.49)
+    ('1235', '0.4913', '0.49')
     """
-    return number(value).replace(",", "")
+    return epsilon_text(value)
 
 
 def plan_places(form: PageForm) -> list[Place]:

@@ -29,7 +29,7 @@ from tpmdp.page.study_form import StudyForm, study_places
 from tpmdp.page.study_invite import files_html, invite_html, key_status, keys_html, opening_html, steps_html
 from tpmdp.report.html_report import expected_rows
 from tpmdp.report.markup import Html, joined, name, names, table, tag
-from tpmdp.report.numbers import number, plural
+from tpmdp.report.numbers import number, plural, with_sign
 from tpmdp.report.queries import assumed_text, no_noise_text
 from tpmdp.report.questions import noise_notes, question_text
 from tpmdp.study.expectation import Expectation, expect
@@ -318,15 +318,6 @@ class StudyPage:
 
 
 # Parts ----------------------------------------------------------------------------------------------------------------
-
-
-def with_sign(text: str) -> str:
-    """An expected error as the page writes it.
-
-    >>> with_sign("about +- 1.96")
-    'about ± 1.96'
-    """
-    return text.replace("+-", "±")
 
 
 def _part(part: str, contents: Mapping[str, object]) -> Html:

@@ -5,16 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.page.browsing import TestClient, fields, part
-from tests.page.joining import RELAY, Gate, Sent, form_of, keyed, send, ticked
+from tests.page.joining import AGES, RELAY, Gate, Sent, form_of, keyed, send, ticked
 from tests.page.test_join_decision import text_of
+from tests.patience import wait_until
+from tests.study.sessions import finish
 from tests.study.sessions import study as small_study
 from tpmdp import Study
 from tpmdp.ledger import rounded_up
+from tpmdp.page.join_resume import label_id
+from tpmdp.study.check import check_party
+from tpmdp.study.contribution import contribute
 from tpmdp.study.expectation import expect
+from tpmdp.study.identity import read_key
 from tpmdp.study.invitation import invitation
+from tpmdp.study.session import SessionAccount, open_or_create_ledger, party_release
 
 FILE = "north.study.toml"
 
@@ -122,3 +130,69 @@ def test_a_wrong_relay_is_said_at_its_field(client: TestClient, study: Study, ga
     answer = client.post("/join", data=ticked(client) | {"relay": ["nowhere"]})
     assert 'data-field="relay"' in part(answer.text, "problem")
     assert gate.calls == []
+
+
+# A file that was changed after the session ----------------------------------------------------------------------------
+
+
+def test_a_changed_file_of_a_finished_session_is_no_finished_session(client: TestClient, folder: Path) -> None:
+    done = finish(small_study(), folder)
+    (folder / FILE).write_text(invitation(done.study, "north", relay=RELAY))
+    html = client.get("/join").text
+    assert f": finished ({FILE})</option>" in html
+    assert "This is not the study you took part in" not in html
+    (folder / FILE).write_text(invitation(done.study.varied(budget=0.5), "north", relay=RELAY))
+    html = client.get("/join").text
+    assert f": differs from the session you finished ({FILE})</option>" in html
+    line = "This is not the study you took part in. Ask the author for a new session number, or ignore this file."
+    assert line in part(client.post("/join", data=fields(html)).text, "study-changes")
+    assert "set another number" not in html  # which a party that is invited cannot do
+    assert "Take part</button>" not in html
+
+
+def test_the_list_of_invitations_follows_the_session(
+    client: TestClient, folder: Path, study: Study, gate: Gate
+) -> None:
+    sent = ticked(client)
+    gate.open.set()
+    client.post("/join", data=sent)
+    wait_until(lambda: "Try again" in client.get("/join/runs").text)
+    place = f'id="{label_id(FILE)}"'
+    assert place in client.get("/join").text
+    before = part(client.get("/join/runs").text, label_id(FILE))
+    assert "finished" not in before
+    finish_here(folder, study)
+    assert ": finished" in part(client.get("/join/runs").text, label_id(FILE))
+
+
+def finish_here(folder: Path, study: Study) -> None:
+    """North's session ends elsewhere, with the same ledger."""
+    identity = read_key(folder / "north.key")
+    with open_or_create_ledger(folder / "north.ledger", study, "north", identity) as ledger:
+        contribution = contribute(study, study.terms(), "north", {"age": np.array(AGES, dtype=float)})
+        account = SessionAccount(study, study.terms(), "north", identity=identity, ledger=ledger)
+        account.charge(account.hold(contribution))
+        account.settle(party_release(contribution, np.zeros(1, dtype=np.int64), sent=1))
+
+
+# The worst coalition --------------------------------------------------------------------------------------------------
+
+
+def test_why_a_coalition_is_the_worst_is_said(client: TestClient, study: Study) -> None:
+    html = text_of(client.get("/join").text).replace("\u00a0", " ")
+    terms = study.terms()
+    squares = terms.sigma.astype(float) ** 2
+    (worst,) = [each for each in check_party(study, "north", None).coalitions if each.is_within]
+    share = 100 * squares[study.index(worst.members[0])] / squares.sum()
+    assert f"It adds {share:.0f} % of the noise and can subtract it. Noise of ±" in html
+    assert "is left; your budget needs ±" in html
+
+
+def test_other_coalitions_that_are_as_bad_are_not_passed_over(client: TestClient, folder: Path) -> None:
+    parties = [{"name": name, "epsilon": 1.0, "records": 4} for name in ("north", "south", "lab", "east", "west")]
+    keyed(folder, parties=parties, threshold=2, receivers=["south"])
+    html = text_of(client.get("/join").text)
+    assert "south with any one other party at worst" in html
+    (folder / "north.key").unlink()
+    keyed(folder, parties=parties, threshold=2, receivers="all")
+    assert "any 2 other parties at worst" in text_of(client.get("/join").text)

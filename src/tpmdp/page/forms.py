@@ -20,6 +20,7 @@ _THOUSANDS: Final = re.compile(r"[0-9]{1,3}(,[0-9]{3}){1,5}(\.[0-9]{1,20})?")
 
 
 NOTHING: Final = Html("")
+NO_IDS: Final[Mapping[str, str]] = {}
 
 
 @dataclass(frozen=True)
@@ -146,13 +147,24 @@ def slider(label: str, name: str, value: int, *, most: int, hint: str = "", note
     return joined([control(label, joined([void("input", **attributes), shown]), hint, id=name), after])
 
 
-def choice(label: str, name: str, options: Mapping[str, str], chosen: str, *, hint: str = "") -> Html:
-    """A list to choose one from: values and their texts."""
-    items = [
-        tag("option", text, value=value, **({"selected": "selected"} if value == chosen else {}))
-        for value, text in options.items()
-    ]
+def choice(
+    label: str,
+    name: str,
+    options: Mapping[str, str],
+    chosen: str,
+    *,
+    hint: str = "",
+    ids: Mapping[str, str] = NO_IDS,
+    is_wide: bool = False,
+) -> Html:
+    """A list to choose one from: values and their texts. `ids` are those of entries whose text changes by itself."""
+    items = []
+    for value, text in options.items():
+        marks = {"id": ids[value]} if value in ids else {}
+        marks |= {"selected": "selected"} if value == chosen else {}
+        items.append(tag("option", text, value=value, **marks))
     more: dict[str, object] = {"aria_describedby": f"{name}-hint"} if hint else {}
+    more |= {"class_": "wide-choice"} if is_wide else {}
     return control(label, tag("select", *items, id=name, name=name, **more), hint, id=name)
 
 

@@ -27,23 +27,23 @@ def changes_part(folder: Folder, file: str, brought: BroughtStudy) -> Html:
         if not changed and not added:
             return tag("p", "This is the invitation that you had: nothing has changed.", class_="good")
         new = f"{' and '.join(added)} added" if added else ""
-        texts = [*([new] if new else []), *changed, *_cost(folder, before, after, changed)]
+        texts = [*([new] if new else []), *changed, *_cost(folder, before, after, changed=changed)]
         same = ", all else the same" if not changed else ""
         mood = "warning" if changed else "good"
         return tag("p", f"Replaces the invitation you had: {_listed(texts)}{same}.", class_=mood)
     if not changed:
         return Html("")
-    texts = [*changed, *_cost(folder, before, after, changed)]
-    kept = joined([" The file that you had, ", name(file), ", is still there."])
+    texts = [*changed, *_cost(folder, before, after, changed=changed)]
+    stays = joined([" The file that you had, ", name(file), ", is still there."])
     text = f"This is not the invitation you had. What differs: {_listed(texts)}. Ask its sender why."
-    return tag("p", tag("strong", text), kept, class_="warning")
+    return tag("p", tag("strong", text), stays, class_="warning")
 
 
 def _relay(before: StudyFile, after: StudyFile) -> list[str]:
     return ["relay"] if after.relay and after.relay != before.relay else []
 
 
-def _cost(folder: Folder, before: StudyFile, after: StudyFile, changed: list[str]) -> list[str]:
+def _cost(folder: Folder, before: StudyFile, after: StudyFile, *, changed: list[str]) -> list[str]:
     """What the study costs the party that the invitation is for, before and now."""
     party = usual_party(folder, after)
     if not changed or not party:

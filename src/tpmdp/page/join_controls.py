@@ -11,7 +11,7 @@ from tpmdp.page.folder import Folder
 from tpmdp.page.forms import button, choice, control, text_field, tick, void
 from tpmdp.page.join_choice import COMPARED, NOT_COMPARED, JoinChoice, Words
 from tpmdp.page.join_files import DATA_MAX, copies, data_names, study_names
-from tpmdp.page.join_resume import study_label
+from tpmdp.page.join_resume import label_id, study_label
 from tpmdp.report.html_promise import KEEP_IT
 from tpmdp.report.html_sections import show_time
 from tpmdp.report.markup import Html, joined, name, tag
@@ -48,7 +48,9 @@ def study_choice(folder: Folder, chosen: str) -> Html:
         text = "There is no invitation in your folder yet. Bring the file that you were sent."
         return tag("p", text, class_="empty")
     options = {"": "choose a file"} | {each: study_label(folder, each) for each in names}
-    return choice("Invitation or study", "study", options, chosen=chosen, hint=_in_folder(folder))
+    ids = {each: label_id(each) for each in names}
+    hint = _in_folder(folder)
+    return choice("Invitation or study", "study", options, chosen=chosen, hint=hint, ids=ids, is_wide=True)
 
 
 def _in_folder(folder: Folder) -> str:

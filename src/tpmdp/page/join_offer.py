@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -11,14 +12,15 @@ from tpmdp.ledger.spending import NONE_LEFT
 from tpmdp.page.join_choice import Words
 from tpmdp.page.join_words import invitee_text
 from tpmdp.page.pictures import ring
+from tpmdp.protocol.terms import Terms
 from tpmdp.report.check import (
     NOBODY,
     coalition_role,
     coalitions_text,
     cost_texts,
     ledger_text,
-    names_text,
 )
+from tpmdp.report.coalitions import reason_text, worst_coalition
 from tpmdp.report.html_asked import NOT_STATED, deadline_words, leaving_list, stated_rows
 from tpmdp.report.html_promise import coalitions_section, learns_section, person_section, promise_section
 from tpmdp.report.markup import Html, joined, name, names, table, tag
@@ -103,7 +105,7 @@ def summary_part(offer: StudyOffer, check: PartyCheck, compared: Words) -> Html:
         ("asked", "What for, and whom to ask", tag("bdi", about)),
         ("whom", "With whom", joined([f"{len(study.parties)} parties; ", receivers])),
         ("cost", "What it costs you", _cost_summary(check)),
-        ("collude", "Who could learn about a record of yours", _against(own, study)),
+        ("collude", "Who could learn about a record of yours", _against(own, offer)),
         (
             "leaves",
             "What leaves the house",
@@ -134,13 +136,23 @@ def _cost_summary(check: PartyCheck) -> Html | str:
     return joined([f"{text}. ", ledger_text(check.after, check.counted, check.offered[0])])
 
 
-def _against(own: PartyPromise, study: Study) -> Html | str:
+def _against(own: PartyPromise, offer: StudyOffer) -> Html | str:
+    study, terms = offer.record.study, offer.record.joint_terms
     if not study.party(own.party).records:
         return "you have no records in this study"
     if not own.coalition:
         return "nobody within the threshold"
     guess = f"; for your records, the best guess is right at most {percent_up(own.guess)} of the time (blind: 50 %)"
-    return joined([names(own.coalition, 4), " at worst", guess])
+    return joined([_worst(terms, own.party, own.coalition), " at worst", guess])
+
+
+def _worst(terms: Terms, party: str, members: Sequence[str]) -> Html:
+    """A worst coalition, with those that are equally bad."""
+    worst = worst_coalition(terms, party, members)
+    if not worst.rest:
+        return names(worst.members, 4)
+    between = ", " if worst.rest.startswith("or ") else " with "
+    return joined([names(worst.members, 4), between, worst.rest]) if worst.members else Html(worst.rest)
 
 
 def question_part(offer: StudyOffer) -> Html:
@@ -272,7 +284,7 @@ def _coalitions(offer: StudyOffer, check: PartyCheck) -> Html:
         return tag("p", NOBODY[:1].upper() + NOBODY[1:])
     rows = [
         [
-            names_text(coalition),
+            _worst(offer.record.joint_terms, party, coalition.members),
             coalition_role(check, place),
             rounded_up(coalition.epsilon),
             percent_up(coalition_guess(offer.record.joint_terms, study.index(party), coalition)),
@@ -282,8 +294,10 @@ def _coalitions(offer: StudyOffer, check: PartyCheck) -> Html:
     shown = table(["coalition", "what it is", "epsilon", "best guess"], rows, numbers={2, 3}, has_cards=True)
     text = "best guess: how often their best guess about your record is right (a blind one: half the time)."
     note = tag("p", f"{coalitions_text(study, check)} {text}", class_="note")
-    parts: list[Html] = [shown, note, lead_part(offer)]
     within = [each for each in check.coalitions if each.is_within]
+    why = reason_text(study, offer.record.joint_terms, party, members=within[-1].members) if within else ""
+    reason = [tag("p", "Worst within the threshold: ", names(within[-1].members, 8), f". {why}")] if why else []
+    parts: list[Html] = [shown, note, *reason, lead_part(offer)]
     if not within:
         return joined(parts)
     everybody = [each.name for each in study.parties]

@@ -25,8 +25,15 @@ from tpmdp.page.join_changes import changes_part
 from tpmdp.page.join_choice import JoinChoice
 from tpmdp.page.join_files import DATA_MAX, STUDY_MAX, Checks, delete_copy, store_data, store_study
 from tpmdp.page.join_offer import StudyOffer
-from tpmdp.page.join_resume import interrupted_part, interrupted_sessions, keep_said
-from tpmdp.page.join_words import invitee_text
+from tpmdp.page.join_resume import (
+    differs_from_done,
+    interrupted_part,
+    interrupted_sessions,
+    keep_said,
+    label_id,
+    study_label,
+)
+from tpmdp.page.join_words import OTHER_STUDY, invitee_text
 from tpmdp.page.routes import Parts, RefusedFormError, poll, upload, view
 from tpmdp.page.runs import SessionRun, SessionRuns
 from tpmdp.report.html_report import page as report_page
@@ -217,6 +224,9 @@ class JoinView:
         fresh["interrupted"] = interrupted_part(interrupted_sessions(self.folder, shown))
         fresh["study-choice"] = controls.study_choice(self.folder, chosen.file)
         fresh["study-changes"] = self._changes.get(chosen.file, "")
+        if chosen.opened is not None and differs_from_done(self.folder, chosen.opened, chosen.party):
+            warning = tag("p", tag("strong", OTHER_STUDY), class_="warning", role="alert")
+            fresh["study-changes"] = joined([warning, fresh["study-changes"]])
         fresh["party-choice"] = controls.party_choice(chosen)
         if chosen.opened is None or not chosen.party:
             return fresh
@@ -403,6 +413,8 @@ class JoinView:
             place = f"run-{run.number}"
             fresh |= {f"{place}-body": self.body(run), f"{place}-time": show_parts.live_time(run)}
             fresh[f"{place}-news"] = show_parts.live_news(run)
+            file = run.about.file
+            fresh[label_id(file)] = study_label(self.folder, file)  # of the list of invitations: it has ended, say
         return fresh
 
     # Files ------------------------------------------------------------------------------------------------------------

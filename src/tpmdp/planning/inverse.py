@@ -64,7 +64,7 @@ def budget_factor(spec: Spec, error: float, party: int | Sequence[int] | None = 
     >>> budget_factor(alike, error=7.0, party=0), budget_factor(alike, error=7.0, party=(0, 1))
     (None, 1.69)
     """
-    factor = _least_factor(spec, error, _scaled(spec, party), weights)
+    factor = _least_factor(spec, error, _scaled(spec, party), weights=weights)
     return None if factor is None else _rounded_up(factor)
 
 
@@ -78,7 +78,7 @@ def raised_budgets(spec: Spec, error: float, party: int | Sequence[int], **weigh
     ([0.742], 0.742)
     """
     scaled = _scaled(spec, party)
-    factor = _least_factor(spec, error, scaled, weights)
+    factor = _least_factor(spec, error, scaled, weights=weights)
     return None if factor is None else [_rounded_up(each * factor) for each in spec.epsilon[scaled].tolist()]
 
 

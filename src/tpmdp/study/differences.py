@@ -58,7 +58,7 @@ def _of_parties(before: Study, after: Study) -> list[str]:
         if party.name not in old:
             texts.append(f"{party.name} takes part, too")
             continue
-        texts += _changed(old[party.name], party, _BUDGET, f" of {party.name}")
+        texts += _changed(old[party.name], party, _BUDGET, of=f" of {party.name}")
         key = old[party.name].public_key
         texts += [f"another public key of {party.name}"] if key is not None and key != party.public_key else []
     same = [each.name for each in before.parties] == [each.name for each in after.parties]

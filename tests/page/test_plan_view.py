@@ -214,7 +214,8 @@ def test_a_pasted_list_replaces_the_parties(client: TestClient, sent: dict[str, 
         ("A 0,3 1e-6\nB 1 1e-6", "line 1 = A 0, 3 1e-6 must be name"),
         ("A;0.3;1e-6;2000", "pasted list = 1 party must have at least 2 parties: write a line for each party"),
         ("A 0.3 1e-6 1,500\nB 1 1e-6", "line 1 = "),
-        ("A;0.3;1e-6;1,500\nB;1;1e-6", "records in line 1 = 1,500 has a comma: write 1500"),
+        ("A;0.3;1e-6;1.500\nB;1;1e-6", "records in line 1 = 1.500 may mean 1 or 1500: write 1500"),
+        ("A;0,3;1e-6;1500\nB;1;1e-6", "epsilon in line 1 = 0,3 has a comma: write 0.3, with a point"),
         ("", "pasted list = 0 parties must have at least 2"),
     ],
 )
@@ -482,7 +483,7 @@ def test_messages_use_the_words_of_the_page(
         ("epsilon", 2, "-1", "epsilon-2"),
         ("epsilon", 2, "nonsense", "epsilon-2"),
         ("delta", 4, "7", "delta-4"),
-        ("records", 0, "1,500", "records-0"),
+        ("records", 0, "1.500", "records-0"),
         ("name", 3, "", "name-3"),
         ("name", 3, "hospital_north", "name-3"),
         ("name", 1, "all", "name-1"),
@@ -617,3 +618,48 @@ def test_the_footnote_explains_the_words_of_the_table_only_where_they_stand(
     assert note in part(client.post("/plan", data=sent).text, "promises")
     sent["party-epsilon"] = ["2", "0.5", "1", "1.2", "3"]
     assert "jointly with" not in part(client.post("/plan", data=sent).text, "promises")
+
+
+# What is typed --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["3000", "3 000", "3,000", "3\u00a0000", "3\u202f000"])
+def test_records_may_have_thousands_separators(client: TestClient, sent: dict[str, list[str]], text: str) -> None:
+    sent["party-records"][0] = text
+    answer = client.post("/plan", data=sent)
+    assert answer.status_code == 200
+    assert "records=[3000, 400," in unescape(part(answer.text, "code"))
+
+
+@pytest.mark.parametrize(
+    ("column", "text", "line"),
+    [
+        ("records", "3.000", "records of hospital_north = 3.000 may mean 3 or 3000: write 3000"),
+        ("records", "3,00", "must be a whole number"),
+        ("records", "3  000", "must be a whole number"),
+        ("records", "0,300", "must be a whole number"),
+        ("epsilon", "0,3", "epsilon of hospital_north = 0,3 has a comma: write 0.3, with a point"),
+        ("epsilon", "1,500", "write 1500, or 1.500, with a point"),
+        ("delta", "0,00001", "write 0.00001, with a point"),
+    ],
+)
+def test_what_a_comma_means_is_asked(
+    client: TestClient, sent: dict[str, list[str]], column: str, text: str, line: str
+) -> None:
+    sent[f"party-{column}"][1] = text
+    assert line in unescape(part(client.post("/plan", data=sent).text, "problem"))
+
+
+def test_all_wrong_fields_are_said_at_once(client: TestClient, sent: dict[str, list[str]]) -> None:
+    sent["party-epsilon"][1], sent["party-epsilon"][2] = "0,3", "-1"
+    sent["party-delta"][4], sent["party-records"][0], sent["party-name"][3] = "7", "many", ""
+    sent["sensitivity"] = ["wide"]
+    wrong = part(client.post("/plan", data=sent).text, "problem")
+    places = re.findall(r'data-field="([^"]+)"', wrong)
+    assert sorted(places) == ["delta-4", "epsilon-1", "epsilon-2", "name-3", "records-0", "sensitivity"]
+    assert "epsilon of hospital_south = -1.0 must be greater than 0" in wrong
+    study = fields(client.get("/study").text) | {name: sent[name] for name in sent if name.startswith("party-")}
+    study |= {"session": ["x"], "deadline": ["soon"], "query-1-low": [""]}
+    answer = client.post("/study", data=study)
+    places = re.findall(r'data-field="([^"]+)"', part(answer.text, "problem"))
+    assert {"delta-4", "epsilon-1", "session", "deadline", "query-1-low"} <= set(places)

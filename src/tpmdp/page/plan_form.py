@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
 
-from tpmdp.errors import InputError, NoNoiseWarning
-from tpmdp.page.forms import PageForm, Place, button, parse_number, parse_whole, slider, void
+from tpmdp.errors import InputError, NoNoiseWarning, TpmdpError
+from tpmdp.page.forms import PageForm, Place, button, gather, parse_number, parse_whole, slider, void
 from tpmdp.page.party_table import PartyTable, party_places
 from tpmdp.planning.drivers import Drivers
 from tpmdp.planning.plan import Plan, tolerant
@@ -77,8 +77,10 @@ class PlanForm:
     @classmethod
     def of(cls, form: PageForm) -> PlanForm:
         """The form, after its action."""
+        parties = PartyTable.of(form)
+        _check_settings(form, parties)
         asked = cls(
-            PartyTable.of(form),
+            parties,
             form.whole("threshold", "threshold", 1),
             form.whole("tolerate", "losses tolerated", 0),
             weighting=form.text("weighting", "equal"),
@@ -161,6 +163,20 @@ class PlanForm:
     def report(self) -> PlanReport:
         """The plan beside its baselines."""
         return PlanReport.of(self.plan)
+
+
+def _check_settings(form: PageForm, parties: PartyTable) -> None:
+    """Refuse settings that are no numbers, together with all that is wrong in the table."""
+    reads = [
+        lambda: form.whole("threshold", "threshold", 1),
+        lambda: form.whole("tolerate", "losses tolerated", 0),
+        lambda: form.number("sensitivity", _CHANGE, 1.0),
+    ]
+    try:
+        gather(*reads)
+    except TpmdpError:
+        gather(*reads, parties.check)
+        raise
 
 
 def plain_epsilon(value: float) -> str:

@@ -74,7 +74,7 @@ def steps_html() -> Html:
 
 def invite_html(form: StudyForm) -> Html:
     """The relay, and the buttons that write invitations."""
-    hint = f"Optional. {RELAY_TEXT} Each invitation names it."
+    hint = f"May be added later; needed before anybody joins. {RELAY_TEXT} Each invitation names it."
     write = "Write invitations into the folder"
     zipped = {"formaction": "/study/invitations.zip", "class_": "save", "data_says": "zip-saved"}
     return joined(

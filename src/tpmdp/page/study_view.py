@@ -19,7 +19,7 @@ from tpmdp.errors import NoNoiseWarning, TpmdpError
 from tpmdp.ledger import rounded_up
 from tpmdp.page.answers import file_answer
 from tpmdp.page.folder import Folder
-from tpmdp.page.forms import OUTDATED, PageForm, button, choice, place_of, problem, text_field, void
+from tpmdp.page.forms import OUTDATED, PageForm, button, choice, placed_problem, text_field, void
 from tpmdp.page.history import History
 from tpmdp.page.plan_form import WEIGHTINGS, sliders
 from tpmdp.page.query_form import queries_html
@@ -240,7 +240,7 @@ class StudyPage:
             return self._results(form)
         except TpmdpError as error:
             waiting = tag("p", "Errors and costs are shown once all fields are right.", class_="empty")
-            wrong = problem(error, place_of(error, study_places(form.as_sent())))
+            wrong = placed_problem(error, study_places(form.as_sent()))
             return {"problem": wrong, "preview": waiting, "key-status": key_status(form, None)}
 
     def _results(self, form: StudyForm, *, is_asked: bool = False) -> dict[str, Html]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -196,3 +197,46 @@ def test_other_coalitions_that_are_as_bad_are_not_passed_over(client: TestClient
     (folder / "north.key").unlink()
     keyed(folder, parties=parties, threshold=2, receivers="all")
     assert "any 2 other parties at worst" in text_of(client.get("/join").text)
+
+
+# Plain words ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_summary_says_what_is_asked_and_who_gets_it(client: TestClient, folder: Path) -> None:
+    stay = {"name": "mean stay", "kind": "mean", "column": "age", "low": 0, "high": 120}
+    ages = {"name": "ages", "kind": "histogram", "column": "age", "edges": [0, 18, 65]}
+    keyed(folder, queries=[stay, ages], receivers="all")
+    html = client.get("/join").text
+    summary = text_of(html.split('id="in-short"')[1].split("</dl>")[0])
+    assert "mean of age ; number of records by age" in summary
+    assert "all 3 parties, you included, get the answer" in summary
+    assert "It needs the column age." in html
+    (folder / "north.key").unlink()
+    keyed(folder, receivers=["south"])
+    summary = text_of(client.get("/join").text.split('id="in-short"')[1].split("</dl>")[0])
+    assert "3 parties, you included; south gets the answer; you get a receipt" in summary
+
+
+def test_a_file_with_semicolons_is_told_the_columns(client: TestClient, study: Study) -> None:
+    del study
+    form = form_of(client)
+    stored = fields(part(send(client, "data", "x.csv", b"age;days\n1;2\n").text, "data-list"))["data"]
+    html = client.post("/join", data=form | {"data": stored, "action": ["brought-data"]}).text
+    assert "separate with commas" in part(html, "check")
+    assert "It needs the column age. A CSV file names it in its first line, with commas" in part(html, "check")
+
+
+def test_no_heading_stands_twice(client: TestClient, study: Study) -> None:
+    del study
+    html = client.get("/join").text
+    headings = re.findall(r"<(?:h2|summary)[^>]*>(.*?)</", html)
+    assert len(headings) == len(set(headings))
+    assert "Each party and its worst coalition" not in headings
+
+
+@pytest.mark.parametrize("path", ["/plan", "/study", "/join", "/verify", "/watch"])
+def test_every_view_says_where_to_begin(client: TestClient, path: str) -> None:
+    html = client.get(path).text
+    assert "I was invited" in html
+    assert "I check a report" in html
+    assert ("without showing anybody a record" in html) is (path in ("/plan", "/join"))

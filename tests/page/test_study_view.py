@@ -691,3 +691,14 @@ def test_pasted_parties_keep_their_keys_by_name_and_can_be_undone(client: TestCl
     undone = after(client, more, "undo")
     assert undone["party-name"] == NAMES
     assert [bool(line) for line in undone["key-line"]] == [False, True, False, True, False]
+
+
+def test_a_wrong_line_of_a_party_marks_its_field(client: TestClient, sent: Sent) -> None:
+    sent["key-line"] = lines_of(NAMES)
+    sent["key-line"][2] = "nonsense"
+    assert 'id="key-problem-2" data-marks="key-line-2"' in part(ask(client, sent), "key-status")
+
+
+def test_the_relay_may_be_added_later(client: TestClient) -> None:
+    html = client.get("/study").text
+    assert "May be added later; needed before anybody joins." in html

@@ -128,7 +128,8 @@ def data_choice(chosen: JoinChoice, deleting: str = "", *, uploaded: Collection[
     if not chosen.study.party(chosen.party).records:
         text = "The study says that you have no records: no file is needed."
         return joined([heading, tag("p", text, class_="empty"), of])
-    lead = "The file stays on this machine. It is read and checked here; nothing is sent by that."
+    lead = "The file stays on this machine. It is read and checked here; nothing is sent by that. "
+    lead += columns_text(chosen.study, chosen.party)
     field = file_field(
         "Or another file",
         "data-file",
@@ -140,6 +141,24 @@ def data_choice(chosen: JoinChoice, deleting: str = "", *, uploaded: Collection[
     )
     chosen_file = tag("div", data_list(chosen.folder, chosen.data, deleting, uploaded=uploaded), id="data-list")
     return joined([heading, tag("p", lead), chosen_file, field, of])
+
+
+def columns_text(study: Study, party: str) -> str:
+    """The columns that a party's file must have.
+
+    >>> parties = [{"name": "bank", "epsilon": 1, "records": 9}, {"name": "lab", "epsilon": 2, "records": 5}]
+    >>> query = {"name": "old", "kind": "count", "column": "age", "at_least": 65}
+    >>> study = Study.parse({"name": "demo", "delta": 1e-6, "threshold": 1, "receivers": ["bank"],
+    ...                      "parties": parties, "queries": [query]})
+    >>> columns_text(study, "bank")
+    'It needs the column age. A CSV file names it in its first line, with commas between columns.'
+    """
+    needed = [shown(column, _CONTACT_SHOWN) for column in study.columns_of(party)]
+    if not needed:
+        return "It needs no particular column."
+    listed = " and ".join([", ".join(needed[:-1]), needed[-1]] if len(needed) > 1 else needed)
+    which, them = ("columns", "them") if len(needed) > 1 else ("column", "it")
+    return f"It needs the {which} {listed}. A CSV file names {them} in its first line, with commas between columns."
 
 
 # The relay ------------------------------------------------------------------------------------------------------------

@@ -27,13 +27,14 @@ from tpmdp.report.markup import Html, joined, name, names, table, tag
 from tpmdp.report.numbers import number, plural, with_sign
 from tpmdp.report.promise import PartyPromise, coalition_guess, percent_up, promises_of
 from tpmdp.report.queries import assumed_text, error_text, no_noise_text
-from tpmdp.report.questions import question_text
+from tpmdp.report.questions import question_text, short_text
 from tpmdp.study.model import Study
 from tpmdp.study.party_check import PartyCheck
 from tpmdp.study.record import SessionRecord
 
 ROWS_MAX: Final = 60
 _OFFERS: Final[dict[str, StudyOffer]] = {}  # of the studies shown last
+_ASKED_SHOWN: Final = 6
 _OFFERS_MAX: Final = 8
 _COST_LABELS: Final = {True: "Charged epsilon", False: "Charged before: epsilon"}
 _COMPARED: Final[dict[Words, str]] = {
@@ -77,9 +78,9 @@ class StudyOffer:
         """What is promised in plain words, and what is not; the tables can be unfolded."""
         record, promised = self.record, self.promised
         folded = {
-            "learns": ("Who learns what", [learns_section(record)]),
-            "parties": ("Every party and its worst coalition", [coalitions_section(record, promised)]),
-            "person": ("A person with records at several parties", list(person_section(record))),
+            "learns": ("Who learns what", [learns_section(record, is_headed=False)]),
+            "parties": ("Every party and its worst coalition", [coalitions_section(record, promised, is_headed=False)]),
+            "person": ("A person with records at several parties", list(person_section(record, is_headed=False))),
         }
         parts = [tag("div", promise_section(record, promised, self.party), id="promise")]
         for key, (summary, sections) in folded.items():
@@ -96,14 +97,11 @@ def is_over_limit(check: PartyCheck) -> bool:
 def summary_part(offer: StudyOffer, check: PartyCheck, compared: Words) -> Html:
     """The invitation in a few lines, each with a link to what it says in full."""
     study, own = offer.record.study, offer.own
-    receivers = joined(
-        [names(study.receivers, 4), " get the answer" if len(study.receivers) > 1 else " gets the answer"]
-    )
     about = "; ".join([study.purpose or f"purpose {NOT_STATED}", study.contact or f"contact {NOT_STATED}"])
     rows: list[tuple[str, str, object]] = [
-        ("asked", "What is asked", joined([names([query.name for query in study.queries], 4), _rounds(study)])),
+        ("asked", "What is asked", joined([_asked(study), _rounds(study)])),
         ("asked", "What for, and whom to ask", tag("bdi", about)),
-        ("whom", "With whom", joined([f"{len(study.parties)} parties; ", receivers])),
+        ("whom", "With whom", _whom(study, offer.party)),
         ("cost", "What it costs you", _cost_summary(check)),
         ("collude", "Who could learn about a record of yours", _against(own, offer)),
         (
@@ -119,6 +117,27 @@ def summary_part(offer: StudyOffer, check: PartyCheck, compared: Words) -> Html:
     ]
     cells = [cell for to, key, value in rows for cell in (tag("dt", tag("a", key, href=f"#{to}")), tag("dd", value))]
     return tag("div", tag("h2", "In short"), tag("dl", *cells), class_="panel", id="in-short")
+
+
+def _asked(study: Study) -> Html:
+    """The questions in a few words each."""
+    more = f"; and {len(study.queries) - _ASKED_SHOWN} more" if len(study.queries) > _ASKED_SHOWN else ""
+    texts = [tag("bdi", short_text(query)) for query in study.queries[:_ASKED_SHOWN]]
+    return joined([joined(texts, "; "), more])
+
+
+def _whom(study: Study, party: str) -> Html:
+    """How many take part, and who gets the answer."""
+    count = len(study.parties)
+    if len(study.receivers) == count:
+        return Html(f"all {count} parties, you included, get the answer")
+    others = [each for each in study.receivers if each != party]
+    you = "you" if party in study.receivers else ""
+    listed = names(others, 4) if others else Html("")
+    who = joined([you, " and " if you and others else "", listed])
+    verb = " get" if len(study.receivers) > 1 or you else " gets"
+    rest = "" if you else "; you get a receipt"
+    return joined([f"{count} parties, you included; ", who, verb, " the answer", rest])
 
 
 def _rounds(study: Study) -> str:

@@ -200,7 +200,9 @@ class JoinView:
         delete_copy(self.folder, file)
         fresh = self.fragments(replace(chosen, data=""), is_changing=True)
         why = [invitee_text(problem).replace(f"{self.folder.path}/", "") for problem in check.about_data]
-        fresh["check"] = show_parts.refused_part(file, check, why)
+        fresh["check"] = show_parts.refused_part(
+            file, check, why, needed=controls.columns_text(chosen.study, chosen.party)
+        )
         return fresh
 
     def _delete(self, chosen: JoinChoice, word: str, file: str, *, is_deciding: bool) -> Parts:

@@ -95,7 +95,11 @@ def invite_html(form: StudyForm) -> Html:
 def key_status(form: StudyForm, study: Study | None) -> Html:
     """Who has returned a key; with all keys, the words to compare."""
     states = form.keys()
-    wrong = [tag("p", state.problem, class_="problem") for state in states if state.problem]
+    wrong = [
+        tag("p", state.problem, class_="problem", id=f"key-problem-{place}", data_marks=f"key-line-{place}")
+        for place, state in enumerate(states)
+        if state.problem
+    ]
     lacking = [state.party for state in states if state.key is None]
     if lacking:
         have = plural(len(states) - len(lacking), "public key")

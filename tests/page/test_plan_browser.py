@@ -268,3 +268,34 @@ def test_what_is_lowered_is_said_while_the_slider_has_the_focus(page_process: Ru
     window.locator("#point-0").wait_for()
     window.get_by_role("button", name="Remove party 5").click()
     expect(window.locator("#tolerate-note")).to_contain_text("Lowered from 2 to 0.")
+
+
+def test_all_wrong_fields_are_marked_at_once(page_process: RunningPage, open_page: Open) -> None:
+    window = open_page(page_process)
+    window.fill("#epsilon-1", "0,3")
+    window.fill("#records-3", "3.000")
+    expect(window.locator("#field-problem-epsilon-1")).to_contain_text("write 0.3, with a point")
+    expect(window.locator("#field-problem-records-3")).to_contain_text("write 3000")
+    assert window.locator("[aria-invalid=true]").count() == 2
+    expect(window.locator(".outdated").first).to_have_text(
+        "Not up to date: correct epsilon of hospital_north; records of insurer."
+    )
+    window.fill("#epsilon-1", "0.3")
+    expect(window.locator("[id^=field-problem]")).to_have_count(1)
+    assert window.locator("#epsilon-1").get_attribute("aria-invalid") is None
+    window.fill("#records-3", "3 000")
+    expect(window.locator("[aria-invalid=true]")).to_have_count(0)
+
+
+def test_bars_can_be_told_from_dark_paper(page_process: RunningPage, open_page: Open) -> None:
+    window = open_page(page_process, color_scheme="dark")
+    script = "() => [...document.querySelectorAll('svg rect')].map(each => getComputedStyle(each).fill)"
+    assert "rgb(86, 180, 233)" in window.evaluate(script)
+    assert "rgb(0, 114, 178)" not in window.evaluate(script)
+
+
+def test_a_sign_is_not_parted_from_its_number(page_process: RunningPage, open_page: Open) -> None:
+    window = open_page(page_process)
+    text = window.evaluate("() => document.getElementById('answer').textContent")
+    assert "±\u00a0" in text
+    assert "± " not in text

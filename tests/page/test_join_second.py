@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -187,6 +188,24 @@ def test_why_a_coalition_is_the_worst_is_said(client: TestClient, study: Study) 
     share = 100 * squares[study.index(worst.members[0])] / squares.sum()
     assert f"It adds {share:.0f} % of the noise and can subtract it. Noise of ±" in html
     assert "is left; your budget needs ±" in html
+
+
+def test_sizes_of_noise_are_those_of_an_answer_that_counts(client: TestClient, folder: Path) -> None:
+    mean = {"name": "mean age", "kind": "mean", "column": "age", "low": 0, "high": 120}
+    count = {"name": "many", "kind": "count", "column": "age", "at_least": 65}
+    study = keyed(folder, queries=[mean, count])
+    html = text_of(client.get("/join").text).replace("\u00a0", " ")
+    noise = next(each.noise for each in expect(study).queries if each.query.name == "many")
+    terms = study.terms()
+    squares = terms.sigma.astype(float) ** 2
+    (worst,) = [each for each in check_party(study, "north", None).coalitions if each.is_within]
+    left = noise * math.sqrt(1 - squares[study.index(worst.members[0])] / squares.sum())
+    shown = re.search(r"Noise of ± ([0-9.]+) .*? is left; your budget needs .*? That is for many\.", html)
+    assert shown is not None
+    assert float(shown[1]) == pytest.approx(left, rel=0.02)
+    (folder / "north.key").unlink()
+    keyed(folder, queries=[mean])
+    assert "The noise that is left is 1.00 times what your budget needs." in text_of(client.get("/join").text)
 
 
 def test_other_coalitions_that_are_as_bad_are_not_passed_over(client: TestClient, folder: Path) -> None:

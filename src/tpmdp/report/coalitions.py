@@ -12,10 +12,11 @@ from tpmdp.engines.contract import lacks_noise
 from tpmdp.planning.equally_bad import equally_bad
 from tpmdp.planning.plan import needs
 from tpmdp.protocol.terms import Terms
-from tpmdp.report.numbers import plural
-from tpmdp.report.promise import coalition_text
+from tpmdp.report.numbers import plural, three_digits
+from tpmdp.report.promise import coalition_text, known_text
 from tpmdp.study.model import Study
 
+_COUNTS: Final = ("count", "histogram")
 _TRIED: Final = 200  # coalitions that are counted
 
 
@@ -56,20 +57,21 @@ def worst_coalition(terms: Terms, party: str, members: Sequence[str]) -> WorstCo
 
 
 def reason_text(study: Study, terms: Terms, party: str, members: Sequence[str]) -> str:
-    """What a coalition knows of the noise, and what is left, in the units of the first answer; empty without noise.
+    """What a coalition knows of the noise, and what is left; empty without noise.
 
-    Of a study by rounds, or one that is computed on shares, no size is compared with the budget.
+    Sizes are those of the first answer that counts records; without one, only their ratio is told. Of a study by
+    rounds, or one that is computed on shares, nothing is compared with the budget.
     """
     if lacks_noise(terms) or study.rounds > 1 or not study.computation.uses_relay:
         return ""
-    spec, index = terms.spec, study.index(party)
     squares = (terms.sigma * terms.sigma).astype(np.float64) * terms.grid.step**2
-    known = float(squares[[study.index(each) for each in members]].sum())
-    unit = (study.weights.scale / study.computation.answer_scales[0]) ** 2
-    return coalition_text(
-        known / float(squares.sum()),
-        left=(float(squares.sum()) - known) * unit,
-        need=float(needs(spec)[index]) * unit,
-        members=len(members),
-        possessive="your",
-    )
+    total, known = float(squares.sum()), float(squares[[study.index(each) for each in members]].sum())
+    left, need = total - known, float(needs(terms.spec)[study.index(party)])
+    counts = (place for place, query in enumerate(study.queries) if query.settings()["kind"] in _COUNTS)
+    counted = next(counts, None)
+    if counted is None or not need:
+        times = f"{three_digits(math.sqrt(left / need))} times what your budget needs" if need else "more than it needs"
+        return f"{known_text(known / total, members=len(members))} The noise that is left is {times}."
+    unit = (study.weights.scale / study.computation.answer_scales[counted]) ** 2
+    text = coalition_text(known / total, left=left * unit, need=need * unit, members=len(members), possessive="your")
+    return f"{text} That is for {study.queries[counted].name}." if len(study.queries) > 1 else text

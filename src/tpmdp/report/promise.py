@@ -168,12 +168,21 @@ def coalition_text(
     They add 69 % of the noise and can subtract it. Noise of ± 8.10 (variance 65.6) is left; its budget needs ± 2.20
     (variance 4.84).
     """
-    they = "It adds" if members == 1 else "They add"
-    known = f"{they} {100 * share:.0f} % of the noise and can subtract it."
-    if missing:
-        known = f"Together, {100 * share:.0f} % of the noise is known to them or missing."
+    known = known_text(share, members=members, missing=missing)
     sizes = [f"{plus_minus(three_digits(math.sqrt(each)))} (variance {number(each)})" for each in (left, need)]
     return f"{known} Noise of {sizes[0]} is left; {possessive} budget needs {sizes[1]}."
+
+
+def known_text(share: float, *, members: int, missing: int = 0) -> str:
+    """The share of the noise that a coalition knows.
+
+    >>> known_text(0.69, members=1)
+    'It adds 69 % of the noise and can subtract it.'
+    """
+    if missing:
+        return f"Together, {100 * share:.0f} % of the noise is known to them or missing."
+    they = "It adds" if members == 1 else "They add"
+    return f"{they} {100 * share:.0f} % of the noise and can subtract it."
 
 
 def percent_up(share: float) -> str:

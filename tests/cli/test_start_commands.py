@@ -258,7 +258,7 @@ def test_returned_keys_are_written_and_invitations_can_be_joined(tmp_path: Path,
     for name, text in texts.items():
         command = f"tpmdp join {name}.study.toml --as {name} --key {name}.key --data {name}.csv"
         assert f"{command} --relay https://relay.example.org" in text
-        assert phrase in text
+        assert phrase not in text  # whoever changes the file could write other words
     assert len({Study.parse(tomllib.loads(text)).terms().plan_hash for text in texts.values()}) == 1
     # The trial goes on with keys of its own.
     assert "Answer for north" in tpmdp("run", file, folder=tmp_path).stdout

@@ -112,7 +112,7 @@ def test_both_sides_learn_what_differs() -> None:
     texts = asyncio.run(compare())
     assert sorted(heard) == ['party 1 has another query "m"', 'party 2 has another query "m"']
     assert texts == [
-        f'the deadline passed; party {other} has another query "m": compare the study files, mend one and join again'
+        f'the deadline passed; party {other} has another query "m": compare the study files, correct one and join again'
         for other in (2, 1)
     ]
 

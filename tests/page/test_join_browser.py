@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tests.faults.consortium import free_port
 from tests.page.conftest import RunningPage, running_page
 from tests.page.five import NAMES, OURS, RECORDS, Five, Visitor, outcome
+from tests.page.joining import keyed
 from tests.page.test_looks import violations
 from tests.patience import DEADLINE, HANG_S, wait_until
 from tests.processes import Process
@@ -21,7 +22,7 @@ from tpmdp import Study
 from tpmdp.ledger import Ledger, rounded_up
 from tpmdp.report.html_report import read_page
 from tpmdp.study.identity import public_text, write_key
-from tpmdp.study.invitation import write_invitations
+from tpmdp.study.invitation import invitation, write_invitations
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -277,3 +278,25 @@ def test_copies_of_records_are_refused_and_deleted_and_missing_words_are_framed(
     window.check("#words-2")
     window.wait_for_selector("#ready:has-text('without having compared')")
     assert five.status() == "unknown"
+
+
+def test_a_missing_relay_marks_its_field_until_it_is_given(
+    page_process: RunningPage, open_page: Callable[..., Page], folder: Path
+) -> None:
+    from playwright.sync_api import expect
+
+    study = keyed(folder)
+    (folder / "north.study.toml").write_text(invitation(study, "north"))
+    window = open_page(page_process, "/join")
+    field = window.locator("#relay")
+    expect(field).to_have_attribute("aria-invalid", "true")
+    expect(field).to_have_attribute("aria-describedby", "relay-hint relay-missing")
+    assert "The address of the relay is missing" in window.inner_text("#problems")
+    field.press_sequentially("https://relay.example.org")
+    expect(window.locator("#relay-missing")).to_have_count(0)
+    expect(field).to_have_attribute("aria-describedby", "relay-hint")
+    assert field.get_attribute("aria-invalid") is None
+    assert field.input_value() == "https://relay.example.org"
+    window.locator("#ready").wait_for()
+    field.fill("")
+    expect(field).to_have_attribute("aria-invalid", "true")

@@ -79,7 +79,7 @@ def test_what_the_cost_means_stands_beside_it(client: TestClient, folder: Path, 
     html = text_of(client.get("/join").text)
     assert "You spend all of your limit: your ledger then refuses every further study" in html
     assert "The limit 1 comes from the study, so its author chose it." in html
-    assert "Your ledger counts at delta 1e-06, where this session is 1: 1 of your limit of 1 is spent" in html
+    assert "Your ledger counts at delta 1e-06, where this session is 1. Afterwards: no room" in html
     terms = study.terms()
     assert f"right at most {percent_up(best_guess(*terms.charge(0)))} of the time" in html
     small_ledger(folder, 5.0)

@@ -251,7 +251,7 @@ def test_what_is_not_ready_is_refused_by_the_server(client: TestClient, folder: 
 @pytest.mark.parametrize(
     ("relay", "line"),
     [
-        ("", "Relay is missing for a study of sums"),
+        ("", "The address of the relay is missing. Ask the author of the study"),
         ("http://192.0.2.1", "must be https off this machine"),
         ("file:///etc/passwd", "is not an address"),
         ("https://user@host", "is not an address"),

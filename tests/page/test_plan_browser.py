@@ -26,7 +26,7 @@ Open = Callable[..., "Page"]
 
 def error(threshold: int, epsilon: list[float]) -> str:
     spec = tpmdp.Spec(epsilon=epsilon, delta=1e-6, threshold=threshold, receivers=[0, 1])
-    return f"± {three_digits(tpmdp.plan(spec).expected_error)}"
+    return f"±\u00a0{three_digits(tpmdp.plan(spec).expected_error)}"
 
 
 def test_what_is_changed_is_planned(page_process: RunningPage, open_page: Open) -> None:
@@ -131,12 +131,12 @@ def test_nothing_secret_is_stored(page_process: RunningPage, open_page: Open) ->
 def test_a_mistake_is_shown_at_its_field(page_process: RunningPage, open_page: Open) -> None:
     window = open_page(page_process)
     window.fill("#epsilon-2", "-1")
-    message = window.locator("#field-problem")
+    message = window.locator("[id^=field-problem]")
     expect(message).to_contain_text("epsilon of hospital_south = -1.0 must be greater than 0")
     field = window.locator("#epsilon-2")
     expect(field).to_have_attribute("aria-invalid", "true")
     assert "field-problem" in (field.get_attribute("aria-describedby") or "")
-    expect(window.locator(".outdated").first).to_have_text("Not up to date: mend epsilon of hospital_south.")
+    expect(window.locator(".outdated").first).to_have_text("Not up to date: correct epsilon of hospital_south.")
     assert window.evaluate("document.activeElement.id") == "epsilon-2"
     above, below = (window.locator(each).bounding_box() for each in ("#epsilon-2", "#epsilon-3"))
     here = message.bounding_box()
@@ -150,7 +150,9 @@ def test_a_mistake_is_shown_at_its_field(page_process: RunningPage, open_page: O
     assert field.get_attribute("aria-describedby") is None
     expect(window.locator(".outdated").first).to_have_text("")
     window.fill("#sensitivity", "-1")
-    expect(window.locator("#sensitivity")).to_have_attribute("aria-describedby", "sensitivity-hint field-problem")
+    expect(window.locator("#sensitivity")).to_have_attribute(
+        "aria-describedby", "sensitivity-hint field-problem-sensitivity"
+    )
     window.fill("#sensitivity", "2")
     expect(window.locator("#sensitivity")).to_have_attribute("aria-describedby", "sensitivity-hint")
 
@@ -159,7 +161,7 @@ def test_half_a_number_moves_nothing(page_process: RunningPage, open_page: Open)
     """While somebody types 0.5, the 0 is no budget: the message waits, and nothing shifts."""
     window = open_page(page_process)
     window.evaluate(
-        "() => { window.seen = 0; new MutationObserver(() => { if (document.getElementById('field-problem'))"
+        "() => { window.seen = 0; new MutationObserver(() => { if (document.querySelector('[id^=field-problem]'))"
         " window.seen++; }).observe(document.body, {childList: true, subtree: true}); }"
     )
     window.evaluate(  # in one go, as no test can promise to type within half a second
@@ -175,7 +177,7 @@ def test_a_download_with_a_mistake_stays_on_the_page(page_process: RunningPage, 
     window = open_page(page_process)
     window.fill("#epsilon-2", "-1")
     window.get_by_role("button", name=text).click()
-    expect(window.locator("#field-problem")).to_contain_text("epsilon of hospital_south = -1.0")
+    expect(window.locator("[id^=field-problem]")).to_contain_text("epsilon of hospital_south = -1.0")
     expect(window.locator("#epsilon-2")).to_be_focused()
     assert window.url.endswith("/plan")
     assert window.locator("nav").is_visible()
@@ -194,7 +196,7 @@ def test_going_on_with_a_mistake_and_back(page_process: RunningPage, open_page: 
     window.fill("#epsilon-2", "-1")
     window.get_by_role("button", name="Go on to the study").click()
     window.wait_for_url("**/study")
-    expect(window.locator("#field-problem")).to_contain_text("epsilon of hospital_south")
+    expect(window.locator("[id^=field-problem]")).to_contain_text("epsilon of hospital_south")
     window.fill("#study-name", "flu")
     window.fill("#epsilon-2", "1")
     window.locator("#preview", has_text="What it costs").wait_for()
@@ -266,3 +268,34 @@ def test_what_is_lowered_is_said_while_the_slider_has_the_focus(page_process: Ru
     window.locator("#point-0").wait_for()
     window.get_by_role("button", name="Remove party 5").click()
     expect(window.locator("#tolerate-note")).to_contain_text("Lowered from 2 to 0.")
+
+
+def test_all_wrong_fields_are_marked_at_once(page_process: RunningPage, open_page: Open) -> None:
+    window = open_page(page_process)
+    window.fill("#epsilon-1", "0,3")
+    window.fill("#records-3", "3.000")
+    expect(window.locator("#field-problem-epsilon-1")).to_contain_text("write 0.3, with a point")
+    expect(window.locator("#field-problem-records-3")).to_contain_text("write 3000")
+    assert window.locator("[aria-invalid=true]").count() == 2
+    expect(window.locator(".outdated").first).to_have_text(
+        "Not up to date: correct epsilon of hospital_north; records of insurer."
+    )
+    window.fill("#epsilon-1", "0.3")
+    expect(window.locator("[id^=field-problem]")).to_have_count(1)
+    assert window.locator("#epsilon-1").get_attribute("aria-invalid") is None
+    window.fill("#records-3", "3 000")
+    expect(window.locator("[aria-invalid=true]")).to_have_count(0)
+
+
+def test_bars_can_be_told_from_dark_paper(page_process: RunningPage, open_page: Open) -> None:
+    window = open_page(page_process, color_scheme="dark")
+    script = "() => [...document.querySelectorAll('svg rect')].map(each => getComputedStyle(each).fill)"
+    assert "rgb(86, 180, 233)" in window.evaluate(script)
+    assert "rgb(0, 114, 178)" not in window.evaluate(script)
+
+
+def test_a_sign_is_not_parted_from_its_number(page_process: RunningPage, open_page: Open) -> None:
+    window = open_page(page_process)
+    text = window.evaluate("() => document.getElementById('answer').textContent")
+    assert "±\u00a0" in text
+    assert "± " not in text

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 import subprocess
 import sys
 import tomllib
@@ -33,7 +35,7 @@ def sent(client: TestClient) -> dict[str, list[str]]:
 
 def test_the_first_view_is_planned(client: TestClient) -> None:
     html = client.get("/plan").text
-    assert f"± {three_digits(tpmdp.plan(SPEC).expected_error)}" in html
+    assert f"±\u00a0{three_digits(tpmdp.plan(SPEC).expected_error)}" in html
     assert html.count('name="party-name"') == 5
 
 
@@ -46,7 +48,7 @@ def test_a_moved_slider_gives_the_plan_of_the_library(
     answer = client.post("/plan", data=sent)
     records = [900, 400, 650, 1200, 300]
     expected = tpmdp.plan(SPEC.replace(threshold=threshold), weighting=weighting, records=records, width=1.0)
-    assert f"± {three_digits(expected.expected_error)}" in part(answer.text, "answer")
+    assert f"±\u00a0{three_digits(expected.expected_error)}" in part(answer.text, "answer")
     assert "parties" not in answer.text.split('data-part="sliders"')[0].replace("data-part", "")  # fields stay
     for baseline in ("equal weights", "weights with two levels", "strict parties left out"):
         assert (baseline in answer.text) is (weighting == "balanced")
@@ -61,7 +63,7 @@ def test_the_threshold_0_warns(client: TestClient, sent: dict[str, list[str]]) -
 def test_losses_are_planned_for(client: TestClient, sent: dict[str, list[str]]) -> None:
     answer = client.post("/plan", data=sent | {"threshold": ["1"], "tolerate": ["2"]})
     expected = tpmdp.plan(SPEC.replace(threshold=3)).expected_error
-    assert f"± {three_digits(expected)}" in part(answer.text, "answer")
+    assert f"±\u00a0{three_digits(expected)}" in part(answer.text, "answer")
 
 
 def test_parties_are_added_and_removed(client: TestClient, sent: dict[str, list[str]]) -> None:
@@ -212,7 +214,8 @@ def test_a_pasted_list_replaces_the_parties(client: TestClient, sent: dict[str, 
         ("A 0,3 1e-6\nB 1 1e-6", "line 1 = A 0, 3 1e-6 must be name"),
         ("A;0.3;1e-6;2000", "pasted list = 1 party must have at least 2 parties: write a line for each party"),
         ("A 0.3 1e-6 1,500\nB 1 1e-6", "line 1 = "),
-        ("A;0.3;1e-6;1,500\nB;1;1e-6", "records in line 1 = 1,500 has a comma: write 1500"),
+        ("A;0.3;1e-6;1.500\nB;1;1e-6", "records in line 1 = 1.500 may mean 1 or 1500: write 1500"),
+        ("A;0,3;1e-6;1500\nB;1;1e-6", "epsilon in line 1 = 0,3 has a comma: write 0.3, with a point"),
         ("", "pasted list = 0 parties must have at least 2"),
     ],
 )
@@ -352,7 +355,12 @@ def test_without_noise_nothing_looks_protected(client: TestClient, sent: dict[st
     assert part(html, "curve").count("<circle") == 4  # thresholds 1 to 4
     assert "no noise" in part(html, "glance")
     none = {name: values for name, values in sent.items() if name != "party-receives"}
-    assert "There is no noise at any threshold." in part(client.post("/plan", data=none).text, "curve")
+    html = client.post("/plan", data=none | {"wanted": ["9"]}).text
+    for place in ("baselines", "curve", "ring", "words", "backwards", "glance"):
+        assert "Nobody receives an answer yet." in part(html, place)
+    assert "100 %" not in html  # nobody sees anything
+    assert "no protection" not in html
+    assert part(html, "promises").count('data-label="real epsilon"></td>') == 5
 
 
 def test_two_parties_are_enough(client: TestClient, sent: dict[str, list[str]]) -> None:
@@ -369,7 +377,7 @@ def test_a_reached_error_offers_stronger_promises_quietly(client: TestClient, se
     html = part(client.post("/plan", data=sent | {"wanted": ["20"]}).text, "backwards")
     assert f"Reached: this plan has an error of {three_digits(plan.expected_error)}." in html
     assert "You could even tighten all budgets" in html
-    assert html.count("<button") == html.count('class="quiet"') == 2
+    assert html.count("<button") == html.count('class="quiet"') == 3
     assert "of the noise is there because of <strong><bdi>hospital_north</bdi></strong>." in html
     factor = html.split("use-factor=")[1].split('"')[0]
     used = client.post("/plan", data=sent | {"wanted": ["20"], "action": [f"use-factor={factor}"]}).text
@@ -405,7 +413,7 @@ def test_names_that_a_study_refuses_are_said_at_once_and_mended(client: TestClie
 
 
 def test_the_smallest_request_raises_only_those_below_a_floor(client: TestClient, sent: dict[str, list[str]]) -> None:
-    wanted = 0.8 * tpmdp.plan(SPEC).expected_error
+    wanted = 0.4 * tpmdp.plan(SPEC).expected_error
     html = part(client.post("/plan", data=sent | {"wanted": [f"{wanted:.3f}"]}).text, "backwards")
     floor = budget_floor(SPEC, float(f"{wanted:.3f}"))
     assert floor is not None
@@ -475,7 +483,7 @@ def test_messages_use_the_words_of_the_page(
         ("epsilon", 2, "-1", "epsilon-2"),
         ("epsilon", 2, "nonsense", "epsilon-2"),
         ("delta", 4, "7", "delta-4"),
-        ("records", 0, "1,500", "records-0"),
+        ("records", 0, "1.500", "records-0"),
         ("name", 3, "", "name-3"),
         ("name", 3, "hospital_north", "name-3"),
         ("name", 1, "all", "name-1"),
@@ -510,3 +518,148 @@ def test_the_downloaded_study_waits_as_long_as_one_of_study(client: TestClient, 
     study = tpmdp.Study.parse(tomllib.loads(client.post("/plan/study.toml", data=sent).text))
     composed = fields(client.get("/study").text)
     assert (study.deadline, composed["deadline"]) == (86400.0, ["1d"])
+
+
+# Backwards ------------------------------------------------------------------------------------------------------------
+
+
+def backwards(client: TestClient, sent: dict[str, list[str]], wanted: str, **changes: list[str]) -> str:
+    """What Backwards says, as people read it."""
+    html = part(client.post("/plan", data=sent | {"wanted": [wanted]} | changes).text, "backwards")
+    return " ".join(unescape(re.sub("<[^>]+>", "", html)).split())
+
+
+def test_what_is_offered_in_vain_is_named_and_can_be_used(client: TestClient, sent: dict[str, list[str]]) -> None:
+    plan = tpmdp.plan(SPEC)
+    sent |= {"wanted": [f"{plan.expected_error + 0.01:.3f}"]}
+    html = part(client.post("/plan", data=sent).text, "backwards")
+    assert "No room for a higher threshold, or for smaller epsilons of all at once." in html
+    assert "Some offer more than is used: " in html
+    real = plan.protection().epsilon
+    pairs = [pair.split(":") for pair in html.split("use-epsilon=")[1].split('"')[0].split(",")]
+    assert [int(place) for place, _ in pairs] == [each for each in range(5) if real[each] < 0.98 * SPEC.epsilon[each]]
+    for place, epsilon in pairs:
+        assert real[int(place)] <= float(epsilon) * (1 + 1e-12) < SPEC.epsilon[int(place)]
+    action = "use-epsilon=" + ",".join(":".join(pair) for pair in pairs)
+    used = client.post("/plan", data=sent | {"action": [action]}).text
+    shown = [float(each) for each in fields(part(used, "parties"))["party-epsilon"]]
+    assert tpmdp.plan(SPEC.replace(epsilon=shown)).expected_error <= plan.expected_error * (1 + 1e-12)
+    assert "Some offer more" not in part(used, "backwards")
+    assert "Reached" in part(used, "backwards")
+
+
+@pytest.mark.parametrize("wanted", [8.5, 8.0, 7.123, 6.0])
+def test_a_single_party_is_asked_once_and_never_for_too_little(
+    client: TestClient, sent: dict[str, list[str]], wanted: float
+) -> None:
+    html = part(client.post("/plan", data=sent | {"wanted": [str(wanted)]}).text, "backwards")
+    assert html.count("use-epsilon=") == 1
+    assert "Raise every epsilon" not in html
+    epsilon = html.split("use-epsilon=1:")[1].split('"')[0]
+    assert float(epsilon) == budget_floor(SPEC, wanted)
+    assert f"alone at {epsilon}, instead of 0.5, reaches the error." in html
+    assert tpmdp.plan(SPEC.replace(epsilon=[2, float(epsilon), 1, 1, 2])).expected_error <= wanted
+
+
+def test_a_threshold_is_offered_with_the_error_that_it_has(client: TestClient, sent: dict[str, list[str]]) -> None:
+    at = {each: tpmdp.plan(SPEC.replace(threshold=each)).expected_error for each in (1, 2, 3, 4)}
+    text = backwards(client, sent, "14")
+    assert f"Up to 4 may collude: the error is then {three_digits(at[4])}, within your 14." in text
+    between = f"{(at[2] + at[3]) / 2:.3f}"
+    beyond = three_digits(at[3])
+    assert f"2 is the largest threshold within {float(between):.4g} (3 would give {beyond})." in backwards(
+        client, sent, between
+    )
+    assert "4 is the largest threshold that is possible here." in backwards(client, sent, "99", threshold=["4"])
+    less = backwards(client, sent, f"{(at[1] + at[2]) / 2:.3f}")
+    assert f"Up to 1 may collude: the error is then {three_digits(at[1])}, within your" in less
+
+
+def test_one_receiver_is_suggested_and_explained(client: TestClient, sent: dict[str, list[str]]) -> None:
+    page = client.get("/plan").text
+    assert "Receives: who gets the answer." in page
+    assert "Receives: who gets the answer." in client.get("/study").text
+    alone = tpmdp.plan(SPEC.replace(receivers=[1])).expected_error
+    text = backwards(client, sent, "5")
+    assert f"If only hospital_north received it: {three_digits(alone)}, within your 5. All budgets still hold." in text
+    used = client.post("/plan", data=sent | {"wanted": ["5"], "action": ["use-receiver=1"]}).text
+    assert fields(part(used, "parties"))["party-receives"] == ["1"]
+    assert "Only hospital_north receives the answer now." in part(used, "backwards")
+    assert "If only" not in part(used, "backwards")
+    undone = client.post("/plan", data=sent | fields(part(used, "parties")) | {"action": ["undo"]}).text
+    assert fields(part(undone, "parties"))["party-receives"] == ["0", "1"]
+
+
+def test_one_office_with_more_noise_than_the_plan_is_no_riddle(client: TestClient, sent: dict[str, list[str]]) -> None:
+    note = "it publishes the answer to everybody, with one noise for all"
+    assert note not in part(client.post("/plan", data=sent).text, "baselines")
+    html = part(client.post("/plan", data=sent | {"party-receives": ["1"]}).text, "baselines")
+    assert note in html
+    assert "here only hospital_north receives it, and needs no protection from itself" in html
+    balanced = client.post("/plan", data=sent | {"weighting": ["balanced"], "party-receives": ["1"]}).text
+    assert "its records all count the same" in part(balanced, "baselines")
+
+
+def test_why_a_coalition_is_the_worst_is_said_in_sizes(client: TestClient, sent: dict[str, list[str]]) -> None:
+    plan = tpmdp.plan(SPEC)
+    ring = unescape(part(client.post("/plan", data=sent | {"pointed": ["2"]}).text, "ring")).replace("\u00a0", " ")
+    members = plan.protection().coalition(2)
+    share = 100 * plan.variance[members].sum() / plan.total_variance
+    left, need = (three_digits(math.sqrt(each)) for each in (plan.protection().honest_variance[2], plan.need[2]))
+    assert f"They add {share:.0f} % of the noise and can subtract it. Noise of ± {left} (" in ring
+    assert f"is left; its budget needs ± {need} (" in ring
+    assert "Orange, with lines: who colludes." in ring
+
+
+def test_the_footnote_explains_the_words_of_the_table_only_where_they_stand(
+    client: TestClient, sent: dict[str, list[str]]
+) -> None:
+    note = "jointly with: the budgets are equally strict"
+    assert note in part(client.post("/plan", data=sent).text, "promises")
+    sent["party-epsilon"] = ["2", "0.5", "1", "1.2", "3"]
+    assert "jointly with" not in part(client.post("/plan", data=sent).text, "promises")
+
+
+# What is typed --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["3000", "3 000", "3,000", "3\u00a0000", "3\u202f000"])
+def test_records_may_have_thousands_separators(client: TestClient, sent: dict[str, list[str]], text: str) -> None:
+    sent["party-records"][0] = text
+    answer = client.post("/plan", data=sent)
+    assert answer.status_code == 200
+    assert "records=[3000, 400," in unescape(part(answer.text, "code"))
+
+
+@pytest.mark.parametrize(
+    ("column", "text", "line"),
+    [
+        ("records", "3.000", "records of hospital_north = 3.000 may mean 3 or 3000: write 3000"),
+        ("records", "3,00", "must be a whole number"),
+        ("records", "3  000", "must be a whole number"),
+        ("records", "0,300", "must be a whole number"),
+        ("epsilon", "0,3", "epsilon of hospital_north = 0,3 has a comma: write 0.3, with a point"),
+        ("epsilon", "1,500", "write 1500, or 1.500, with a point"),
+        ("delta", "0,00001", "write 0.00001, with a point"),
+    ],
+)
+def test_what_a_comma_means_is_asked(
+    client: TestClient, sent: dict[str, list[str]], column: str, text: str, line: str
+) -> None:
+    sent[f"party-{column}"][1] = text
+    assert line in unescape(part(client.post("/plan", data=sent).text, "problem"))
+
+
+def test_all_wrong_fields_are_said_at_once(client: TestClient, sent: dict[str, list[str]]) -> None:
+    sent["party-epsilon"][1], sent["party-epsilon"][2] = "0,3", "-1"
+    sent["party-delta"][4], sent["party-records"][0], sent["party-name"][3] = "7", "many", ""
+    sent["sensitivity"] = ["wide"]
+    wrong = part(client.post("/plan", data=sent).text, "problem")
+    places = re.findall(r'data-field="([^"]+)"', wrong)
+    assert sorted(places) == ["delta-4", "epsilon-1", "epsilon-2", "name-3", "records-0", "sensitivity"]
+    assert "epsilon of hospital_south = -1.0 must be greater than 0" in wrong
+    study = fields(client.get("/study").text) | {name: sent[name] for name in sent if name.startswith("party-")}
+    study |= {"session": ["x"], "deadline": ["soon"], "query-1-low": [""]}
+    answer = client.post("/study", data=study)
+    places = re.findall(r'data-field="([^"]+)"', part(answer.text, "problem"))
+    assert {"delta-4", "epsilon-1", "session", "deadline", "query-1-low"} <= set(places)

@@ -33,8 +33,8 @@ def test_a_study_is_composed_saved_and_opened(page_process: RunningPage, open_pa
     window.get_by_text("bounds: days from 0 to 30, age from 0 to 120").wait_for()
     window.fill("#query-1-bounds", "days 0 30\nage 0")
     message = "bounds of stay by age = age 0 must be a column and two numbers"
-    window.locator("#field-problem", has_text=message).wait_for()
-    assert window.inner_text(".outdated") == "Not up to date: mend bounds of stay by age."
+    window.locator("[id^=field-problem]", has_text=message).wait_for()
+    assert window.inner_text(".outdated") == "Not up to date: correct bounds of stay by age."
     assert window.input_value("#query-1-bounds") == "days 0 30\nage 0"
     window.fill("#query-1-bounds", "days 0 30\nage 0 100")
     window.get_by_text("age from 0 to 100").wait_for()
@@ -105,7 +105,7 @@ def test_a_download_with_a_mistake_stays_and_a_file_comes_back(
     window.fill("#study-name", "flu")
     window.fill("#query-1-high", "-3")
     window.get_by_role("button", name="Download study.toml").click()
-    window.locator("#field-problem", has_text="high must be more than low").wait_for()
+    window.locator("[id^=field-problem]", has_text="high must be more than low").wait_for()
     assert window.evaluate("document.activeElement.id") == "query-1-high"
     assert window.url.endswith("/study")
     window.fill("#query-1-high", "40")

@@ -69,7 +69,7 @@ def test_the_view_says_what_can_be_given(client: TestClient, folder: Path) -> No
 def test_a_plan_is_proved_step_by_step(client: TestClient) -> None:
     problem, verdict = sent(client, json.dumps(plan_json()), "plan.json")
     assert problem == ""
-    assert "<strong>VALID plan as far as it can be checked here: 1 point open</strong>. <bdi>plan.json</bdi>" in verdict
+    assert "<strong>VALID plan as far as a file can show</strong>. <bdi>plan.json</bdi>" in verdict
     assert "Private against every coalition of up to 2 parties" in verdict
     assert "no plan for these needs has less" in verdict
     assert verdict.count('class="proved"') == 5
@@ -98,6 +98,8 @@ def test_a_lowered_variance_is_found_and_explained(client: TestClient) -> None:
     problem, verdict = sent(client, json.dumps(document), "plan.json")
     assert problem == ""
     assert "<strong>NOT VALID</strong>: <bdi>plan.json</bdi>" in verdict
+    assert "<strong>Not private against some coalition of up to 2 parties</strong>" in verdict
+    assert "<strong>Private against" not in verdict
     assert "privacy violated: honest noise" in verdict
     assert "could learn more about a record than its budget allows" in verdict
     assert verdict.count('class="proved"') == 2
@@ -129,7 +131,7 @@ def test_a_plan_is_not_optimal_because_its_author_says_so(client: TestClient) ->
     document["gap"] = 0.95
     problem, verdict = sent(client, json.dumps(document), "plan.json")
     assert problem == ""
-    assert "<strong>VALID plan as far as it can be checked here: 2 points open</strong>" in verdict
+    assert "<strong>VALID plan as far as it can be checked here: 1 point open</strong>" in verdict
     assert "Not shown to be optimal: the total is 1.9 times the proven lower bound" in verdict
     assert "The budgets hold. Ask its author for the plan again." in verdict
     assert "Optimal:" not in verdict
@@ -156,8 +158,8 @@ def test_a_plan_is_not_taken_for_a_session(client: TestClient, finished: Finishe
         _, verdict = sent(client, page(record), "report.html")
         assert "<strong>VALID plan as far as it can be checked here:" in verdict
         assert "no session and no charge is shown by this file" in verdict
-        assert verdict.count('<li class="open">') == len(record.open_points())
-        assert f": {len(record.open_points())} points open</strong>" in verdict
+        assert verdict.count('<li class="open">') == len(record.open_points().every)
+        assert f": {len(record.open_points().to_give)} point open</strong>" in verdict
     assert "ten words" not in verdict  # nobody can sign a draft
 
 
@@ -184,6 +186,9 @@ def test_a_record_is_compared_with_ledgers_and_the_approved_hash(
     assert "the answer is the one in the ledger of north" in compared
     assert "this is the study that was approved" in compared
     assert "that this is the answer" not in compared
+    assert "<strong>VALID as far as a file can show</strong>" in compared  # all was given
+    assert "You can still check (4)" in verdict
+    assert "You can still check" not in compared
     other = client.post("/verify", data=form | {"approved": ["0" * 64]})
     assert "This is another study than the one that was approved" in part(other.text, "verdict")
     assert 'name="approved"' in part(other.text, "verdict")  # to try again
@@ -303,14 +308,15 @@ def test_a_ledger_in_the_folder_is_checked_where_it_is(client: TestClient, finis
         head = ledger.verify()
     form = {"action": "ledger", "ledger": "north.ledger", "head": ""}
     verdict = unescape(part(client.post("/verify", data=form).text, "verdict"))
-    assert "3 points open</strong>. <bdi>north.ledger</bdi>, the ledger of <bdi>north</bdi>" in verdict
+    assert "1 point open</strong>. <bdi>north.ledger</bdi>, the ledger of <bdi>north</bdi>" in verdict
     assert head in verdict
     assert "only a hash noted earlier shows that" in verdict
     noted = unescape(part(client.post("/verify", data=form | {"head": head}).text, "verdict"))
-    assert "2 points open" in noted
+    assert "<strong>VALID as far as a file can show</strong>" in noted
+    assert "You can still check" not in noted
+    assert "No file can show (2)" in noted
     assert "whether entries after the newest one here were cut off" in noted
     assert "whether the party has other ledgers" in noted
-    assert "Nothing is left open" not in noted
     wrong = client.post("/verify", data=form | {"head": "abc"})
     assert "the hash noted earlier = abc must be 64 characters (0-9, a-f)" in part(wrong.text, "problem")
     assert "Nothing was checked" in part(wrong.text, "verdict")  # the verdict before it does not stay

@@ -12,7 +12,7 @@ from tests.queries.cases import study_of
 from tpmdp.queries.answer import Answer
 from tpmdp.report.panels import panels
 from tpmdp.report.plot_release import draw_answers
-from tpmdp.report.svg import curves
+from tpmdp.report.svg import bars, curves
 
 EDGES = [1, 2, 5]
 ENTRY = {"name": "up to", "kind": "distribution", "column": "x", "edges": EDGES}
@@ -70,3 +70,11 @@ def test_a_share_that_the_noise_drowned_leaves_its_band(tmp_path: Path) -> None:
     assert all(math.isfinite(float(each)) for text in numbers for each in re.split("[ ,]", text))
     draw_answers(study_of(ENTRY), answers, tmp_path / "a.png")
     assert (tmp_path / "a.png").stat().st_size > 1000
+
+
+def test_bins_are_named_as_the_parts_that_they_are() -> None:
+    histogram = {"name": "up to", "kind": "histogram", "column": "x", "edges": EDGES}
+    (panel,) = panels(study_of(histogram), [share("1 to below 2", 3.0), share("2 to below 5", 4.0)])
+    picture = str(bars(panel))
+    for text in ("1 to", "below 2", "2 to", "below 5"):
+        assert f">{text}</text>" in picture

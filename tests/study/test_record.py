@@ -15,6 +15,7 @@ from tpmdp import InputError, Ledger
 from tpmdp.errors import CertificateError
 from tpmdp.ledger import Entry
 from tpmdp.ledger.entry import COLUMNS, entry_hash
+from tpmdp.study.party_record import OpenPoints
 from tpmdp.study.record import SessionRecord
 
 Document = dict[str, Any]
@@ -276,15 +277,15 @@ def test_a_session_under_way_has_a_record(tmp_path: Path) -> None:
 
 def test_what_is_not_proved_names_those_whose_ledgers_were_not_compared(done: Finished) -> None:
     whole = record(done, "north", "south", "lab", with_answer=True)
-    alone = "\n".join(whole.open_points())
+    alone = "\n".join(whole.open_points().every)
     assert "that the ledgers of north, south, lab really have these entries: give yours" in alone
     assert "bytes sent and drop-outs as north, south, lab saw them" in alone
     with done.ledger("south") as ledger:
-        points = whole.open_points([whole.check_ledger(ledger)])
+        points = whole.open_points([whole.check_ledger(ledger)]).every
     assert points[0] == "that the ledgers of north, lab really have these entries: give theirs with --ledger"
     assert "bytes sent and drop-outs as north, lab saw them" in points[1]
     assert any(point.startswith("that this is the answer") for point in points)
-    mine = "\n".join(record(done, "south").open_points())
+    mine = "\n".join(record(done, "south").open_points().every)
     assert "what north, lab did: this report has no entries of theirs" in mine
     with done.ledger("south") as south, done.ledger("north") as north, done.ledger("lab") as lab:
         compared = [whole.check_ledger(ledger) for ledger in (south, north, lab)]
@@ -293,7 +294,7 @@ def test_what_is_not_proved_names_those_whose_ledgers_were_not_compared(done: Fi
         "whether every party adds its noise: nobody can see whether another one did",
         "whether the data of the other parties are true: nobody can see it",
     ]
-    assert whole.open_points(compared, is_approved=True) == [keys, *others]
+    assert whole.open_points(compared, is_approved=True) == OpenPoints(never=(keys, *others))
 
 
 def test_a_report_is_compared_with_the_draft_that_was_approved(done: Finished) -> None:

@@ -125,7 +125,7 @@ def print_record(
     with as_flags({"approved": "--approved", "ledger": "--ledger"}):
         check_ledger_files(ledger_files)
         verdict = verify_record(read, ledger_files, approved)
-    label, open_points = verdict.record.study.label, verdict.open_points()
+    label, open_points = verdict.record.study.label, verdict.open_points().every
     headline = f"VALID: {label}"
     if not verdict.is_verified:
         remedy = f"write it anew with tpmdp report {shlex.quote(str(path))} --out new.html"
@@ -155,7 +155,7 @@ def print_export(path: Path, *, as_json: bool) -> None:
     except LedgerError as error:  # it was checked, and does not hold
         raise CertificateError(str(error)) from None
     proved = [step.text for step in ledger_steps(check.entries, check.has_noted)]
-    open_points = export_open_points(check)
+    open_points = export_open_points(check).every
     if as_json:
         outcome = {"valid": True, "entries": check.entries, "head": check.head}
         click.echo(json.dumps({**outcome, "proved": proved, "not_proved": open_points}))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import parse_qs
@@ -11,15 +11,19 @@ from urllib.parse import parse_qs
 from starlette.requests import Request
 
 from tpmdp._util.fields import parse_float
-from tpmdp.errors import InputError
+from tpmdp.errors import InputError, TpmdpError
 from tpmdp.report.markup import Html, joined, tag
 
 FIELDS_MAX: Final = 20_000
 _WHOLE_DIGITS: Final = 15
-_THOUSANDS: Final = re.compile(r"[0-9]{1,3}(,[0-9]{3}){1,5}(\.[0-9]{1,20})?")
+_THOUSANDS: Final = re.compile(r"[1-9][0-9]{0,2}(,[0-9]{3}){1,5}(\.[0-9]{1,20})?")
+_DECIMAL_COMMA: Final = re.compile(r"[0-9]{1,20},[0-9]{1,20}")
+_GROUPS: Final = re.compile(r"[1-9][0-9]{0,2}(?:(?:,[0-9]{3})+|(?:[ \u00a0\u2009\u202f][0-9]{3})+)")
+_POINTS: Final = re.compile(r"[1-9][0-9]{0,2}(?:\.[0-9]{3})+")
 
 
 NOTHING: Final = Html("")
+NO_IDS: Final[Mapping[str, str]] = {}
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,11 @@ def parse_number(field: str, text: str) -> float:
     >>> parse_number("largest change by one record", "1,500")
     Traceback (most recent call last):
         ...
-    tpmdp.errors.InputError: largest change by one record = 1,500 has a comma: write 1500, or a point: 0.5
+    tpmdp.errors.InputError: largest change by one record = 1,500 has a comma: write 1500, or 1.500, with a point
+    >>> parse_number("epsilon", "0,3")
+    Traceback (most recent call last):
+        ...
+    tpmdp.errors.InputError: epsilon = 0,3 has a comma: write 0.3, with a point
     """
     try:
         if "_" in text:
@@ -93,8 +101,13 @@ def parse_number(field: str, text: str) -> float:
 
 
 def _refuse_commas(field: str, text: str) -> None:
+    point = f"{text.replace(',', '.')}, with a point"
     if _THOUSANDS.fullmatch(text):
-        raise InputError(field, text, "has a comma", f"write {text.replace(',', '')}, or a point: 0.5") from None
+        whole = text.replace(",", "")
+        remedy = f"write {whole}, or {point}" if text.count(",") == 1 and "." not in text else f"write {whole}"
+        raise InputError(field, text, "has a comma", remedy) from None
+    if _DECIMAL_COMMA.fullmatch(text):
+        raise InputError(field, text, "has a comma", f"write {point}") from None
 
 
 def parse_whole(field: str, text: str) -> int:
@@ -104,11 +117,59 @@ def parse_whole(field: str, text: str) -> int:
     12
     """
     if not (text.isascii() and text.isdigit() and len(text) <= _WHOLE_DIGITS):
-        _refuse_commas(field, text)
+        if _THOUSANDS.fullmatch(text):
+            raise InputError(field, text, "has a comma", f"write {text.replace(',', '')}")
         if text.isascii() and text.isdigit():
             raise InputError(field, text, "is too large", f"write at most {_WHOLE_DIGITS} digits")
         raise InputError(field, text, "must be a whole number", "write digits, such as 2")
     return int(text)
+
+
+def parse_count(field: str, text: str) -> int:
+    """A number of records that somebody typed, perhaps with blanks or commas between thousands.
+
+    >>> parse_count("records", "3,000"), parse_count("records", "1 203 000")
+    (3000, 1203000)
+    >>> parse_count("records", "3.000")
+    Traceback (most recent call last):
+        ...
+    tpmdp.errors.InputError: records = 3.000 may mean 3 or 3000: write 3000
+    """
+    if _POINTS.fullmatch(text):
+        whole, few = text.replace(".", ""), text.split(".", 1)[0]
+        raise InputError(field, text, f"may mean {few} or {whole}", f"write {whole}")
+    return parse_whole(field, re.sub(r"[^0-9]", "", text) if _GROUPS.fullmatch(text) else text)
+
+
+class WrongFieldsError(TpmdpError):
+    """Several fields are wrong: an error for each of them."""
+
+    def __init__(self, errors: Sequence[InputError]) -> None:
+        self.errors = tuple(errors)
+        super().__init__("; ".join(map(str, errors)))
+
+
+def gather(*reads: Callable[[], object]) -> None:
+    """Read all of these, and refuse all that is wrong at once.
+
+    >>> gather(lambda: parse_whole("a", "x"), lambda: parse_whole("b", "1"), lambda: parse_whole("c", "y"))
+    Traceback (most recent call last):
+        ...
+    tpmdp.page.forms.WrongFieldsError: a = x must be a whole number: write digits, such as 2;
+    c = y must be a whole number: write digits, such as 2
+    """
+    wrong: list[InputError] = []
+    for read in reads:
+        try:
+            read()
+        except WrongFieldsError as errors:
+            wrong += errors.errors
+        except InputError as error:
+            wrong.append(error)
+    if len(wrong) > 1:
+        raise WrongFieldsError(wrong)
+    if wrong:
+        raise wrong[0]
 
 
 # Controls -------------------------------------------------------------------------------------------------------------
@@ -146,13 +207,24 @@ def slider(label: str, name: str, value: int, *, most: int, hint: str = "", note
     return joined([control(label, joined([void("input", **attributes), shown]), hint, id=name), after])
 
 
-def choice(label: str, name: str, options: Mapping[str, str], chosen: str, *, hint: str = "") -> Html:
-    """A list to choose one from: values and their texts."""
-    items = [
-        tag("option", text, value=value, **({"selected": "selected"} if value == chosen else {}))
-        for value, text in options.items()
-    ]
+def choice(
+    label: str,
+    name: str,
+    options: Mapping[str, str],
+    chosen: str,
+    *,
+    hint: str = "",
+    ids: Mapping[str, str] = NO_IDS,
+    is_wide: bool = False,
+) -> Html:
+    """A list to choose one from: values and their texts. `ids` are those of entries whose text changes by itself."""
+    items = []
+    for value, text in options.items():
+        marks = {"id": ids[value]} if value in ids else {}
+        marks |= {"selected": "selected"} if value == chosen else {}
+        items.append(tag("option", text, value=value, **marks))
     more: dict[str, object] = {"aria_describedby": f"{name}-hint"} if hint else {}
+    more |= {"class_": "wide-choice"} if is_wide else {}
     return control(label, tag("select", *items, id=name, name=name, **more), hint, id=name)
 
 
@@ -226,6 +298,12 @@ def place_of(error: object, places: Sequence[Place]) -> str:
         return ""
     named = [each for each in places if error.field == each.label or error.field.startswith(f"{each.label},")]
     return next((each.id for each in named if each.holds(error.value)), named[0].id if named else "")
+
+
+def placed_problem(error: object, places: Sequence[Place]) -> Html:
+    """An error for people, or several, each with the control that it is about."""
+    errors: Sequence[object] = error.errors if isinstance(error, WrongFieldsError) else [error]
+    return joined(problem(each, place_of(each, places)) for each in errors)
 
 
 OUTDATED: Final = tag("p", class_="outdated", data_outdated="")

@@ -63,6 +63,9 @@ def _change_text(action: str, before: PlanForm, after: PlanForm) -> str:
     if action.startswith("remove-party-"):
         gone = [row.label for row in before.parties.rows if row not in after.parties.rows]
         return f"{gone[0] if gone else 'A party'} was removed."
+    if action == "use-receiver":
+        only = [row.label for row in after.parties.rows if row.receives]
+        return f"Only {only[0]} receives the answer now." if len(only) == 1 else ""
     if action == "use-names":
         return "Names were changed, so that a study accepts them."
     if action not in ("use-factor", "use-epsilon"):

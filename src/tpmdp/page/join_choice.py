@@ -57,7 +57,7 @@ class JoinChoice:
             chosen,
             party=party,
             data=form.text("data"),
-            relay=form.text("relay") if "relay" in form.values else chosen.invited,
+            relay=_typed_relay(form, chosen.invited),
             plain_http=form.has("plain-http"),
             authority=form.text("authority"),
             agreed=form.text("agreed"),
@@ -101,6 +101,11 @@ class JoinChoice:
     def invited(self) -> str:
         """The relay that the invitation names."""
         return "" if self.opened is None else self.opened.relay
+
+    @property
+    def lacks_relay(self) -> bool:
+        """Whether the study needs the address of a relay, and nobody has given one."""
+        return self.study.computation.uses_relay and not self.relay
 
     @property
     def meant_for(self) -> str:
@@ -208,3 +213,12 @@ class JoinChoice:
             words += ["--plain-http"] if self.plain_http else []
             words += ["--ca", self.authority] if self.authority else []
         return f"cd {shlex.quote(str(self.folder.path))} && {shlex.join(words)}"
+
+
+def _typed_relay(form: PageForm, invited: str) -> str:
+    """The relay in a form; one that nobody has typed follows the invitation, which may have been replaced."""
+    typed = form.text("relay")
+    is_untouched = "relay" not in form.values or (
+        "relay-invited" in form.values and typed == form.text("relay-invited")
+    )
+    return invited or typed if is_untouched else typed

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final
 
+from tpmdp.errors import shown
 from tpmdp.ledger import rounded_up
 from tpmdp.page.folder import Folder
 from tpmdp.page.forms import button, choice, control, text_field, tick, void
 from tpmdp.page.join_choice import COMPARED, NOT_COMPARED, JoinChoice, Words
 from tpmdp.page.join_files import DATA_MAX, copies, data_names, study_names
-from tpmdp.page.join_resume import study_label
+from tpmdp.page.join_resume import label_id, study_label
 from tpmdp.report.html_promise import KEEP_IT
 from tpmdp.report.html_sections import show_time
 from tpmdp.report.markup import Html, joined, name, tag
@@ -20,6 +21,7 @@ from tpmdp.study.party_check import Begun, PartyCheck
 
 PLAIN_HTTP: Final = "The relay is on another machine and has no TLS (plain HTTP)"
 _GO_ON: Final = "Go on with the session"
+_CONTACT_SHOWN: Final = 200
 _DECLINE: Final = (
     "If you decline, you need do nothing more: nothing is charged, and no data leave this machine. Copies of your "
     "records stay in the folder until you delete them; there is a button at Your data."
@@ -46,7 +48,9 @@ def study_choice(folder: Folder, chosen: str) -> Html:
         text = "There is no invitation in your folder yet. Bring the file that you were sent."
         return tag("p", text, class_="empty")
     options = {"": "choose a file"} | {each: study_label(folder, each) for each in names}
-    return choice("Invitation or study", "study", options, chosen=chosen, hint=_in_folder(folder))
+    ids = {each: label_id(each) for each in names}
+    hint = _in_folder(folder)
+    return choice("Invitation or study", "study", options, chosen=chosen, hint=hint, ids=ids, is_wide=True)
 
 
 def _in_folder(folder: Folder) -> str:
@@ -124,7 +128,8 @@ def data_choice(chosen: JoinChoice, deleting: str = "", *, uploaded: Collection[
     if not chosen.study.party(chosen.party).records:
         text = "The study says that you have no records: no file is needed."
         return joined([heading, tag("p", text, class_="empty"), of])
-    lead = "The file stays on this machine. It is read and checked here; nothing is sent by that."
+    lead = "The file stays on this machine. It is read and checked here; nothing is sent by that. "
+    lead += columns_text(chosen.study, chosen.party)
     field = file_field(
         "Or another file",
         "data-file",
@@ -138,12 +143,35 @@ def data_choice(chosen: JoinChoice, deleting: str = "", *, uploaded: Collection[
     return joined([heading, tag("p", lead), chosen_file, field, of])
 
 
+def columns_text(study: Study, party: str) -> str:
+    """The columns that a party's file must have.
+
+    >>> parties = [{"name": "bank", "epsilon": 1, "records": 9}, {"name": "lab", "epsilon": 2, "records": 5}]
+    >>> query = {"name": "old", "kind": "count", "column": "age", "at_least": 65}
+    >>> study = Study.parse({"name": "demo", "delta": 1e-6, "threshold": 1, "receivers": ["bank"],
+    ...                      "parties": parties, "queries": [query]})
+    >>> columns_text(study, "bank")
+    'It needs the column age. A CSV file names it in its first line, with commas between columns.'
+    """
+    needed = [shown(column, _CONTACT_SHOWN) for column in study.columns_of(party)]
+    if not needed:
+        return "It needs no particular column."
+    listed = " and ".join([", ".join(needed[:-1]), needed[-1]] if len(needed) > 1 else needed)
+    which, them = ("columns", "them") if len(needed) > 1 else ("column", "it")
+    return f"It needs the {which} {listed}. A CSV file names {them} in its first line, with commas between columns."
+
+
 # The relay ------------------------------------------------------------------------------------------------------------
 
 
 def relay_fields(chosen: JoinChoice) -> Html:
     """Where the parties meet."""
-    of = void("input", type="hidden", name="relay-of", value=chosen.place)
+    of = joined(
+        [
+            void("input", type="hidden", name="relay-of", value=chosen.place),
+            void("input", type="hidden", name="relay-invited", value=chosen.invited),
+        ]
+    )
     heading = tag("h2", "Meeting the others")
     if not chosen.study.computation.uses_relay:
         text = (
@@ -158,7 +186,22 @@ def relay_fields(chosen: JoinChoice) -> Html:
         authority = [choice("Certificate to trust for the relay", "authority", options, chosen=chosen.authority)]
     hint = "Such as https://relay.example.org. The relay passes messages on that it cannot read."
     address = text_field("Address of the relay", "relay", chosen.relay, hint=hint, spellcheck="false", maxlength=300)
-    return joined([heading, address, *authority, tick(PLAIN_HTTP, "plain-http", checked=chosen.plain_http), of])
+    wrong = tag("div", relay_problem(chosen), id="relay-problem", aria_live="polite")
+    secure = tick(PLAIN_HTTP, "plain-http", checked=chosen.plain_http)
+    return joined([heading, address, wrong, *authority, secure, of])
+
+
+def relay_problem(chosen: JoinChoice) -> Html:
+    """That the address of the relay is missing, at its field; the script marks the field."""
+    if not chosen.lacks_relay:
+        return Html("")
+    return tag("p", relay_text(chosen.study), class_="field-problem", id="relay-missing", data_marks="relay")
+
+
+def relay_text(study: Study) -> str:
+    """Who knows the address of the relay."""
+    author = f"the author ({shown(study.contact, _CONTACT_SHOWN)})" if study.contact else "the author of the study"
+    return f"The address of the relay is missing. Ask {author}, or whoever runs it."
 
 
 # The decision ---------------------------------------------------------------------------------------------------------

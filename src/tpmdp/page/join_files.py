@@ -148,8 +148,15 @@ class Checks:
 # Uploads --------------------------------------------------------------------------------------------------------------
 
 
-def store_study(folder: Folder, name: str, written: Path) -> str:
-    """Put an uploaded study into the folder, if it is one; returns its name."""
+class BroughtStudy(NamedTuple):
+    """An uploaded study in the folder, and the file that had its name before; None if there was none."""
+
+    name: str
+    before: StudyFile | None = None
+
+
+def store_study(folder: Folder, name: str, written: Path) -> BroughtStudy:
+    """Put an uploaded study into the folder, if it is one."""
     is_study, error = False, FileError(name, "is another kind of file", "choose another one")
     if name.lower().endswith(".toml"):
         is_study, _ = _keys(written, state_of(written))
@@ -162,20 +169,26 @@ def store_study(folder: Folder, name: str, written: Path) -> str:
     raise invitation_error(name, error, is_study=is_study)
 
 
-def _store_read(folder: Folder, target: Path, written: Path, *, study: Study) -> str:
-    if target.exists() and _completes(study, target):
+def _store_read(folder: Folder, target: Path, written: Path, *, study: Study) -> BroughtStudy:
+    before = _present(target)
+    if before is not None and _completes(study, before.study):
         os.replace(written, target)
-        return target.name
-    return _store(folder, target, written).name
+        return BroughtStudy(target.name, before)
+    return BroughtStudy(_store(folder, target, written).name, before)
 
 
-def _completes(study: Study, before: Path) -> bool:
-    """Whether this is the study of a file in the folder, with keys that the file lacks: a second invitation."""
+def _present(path: Path) -> StudyFile | None:
+    """The study that a file of the folder holds now, if it holds one."""
     try:
-        old = open_study(before)
+        return open_study(path) if path.exists() else None
     except TpmdpError:
-        return False
-    return bool(old.lacking) and study.without_keys() == old.study.without_keys()
+        return None
+
+
+def _completes(study: Study, before: Study) -> bool:
+    """Whether this is the same study with keys that were lacking, or the same altogether: a second invitation."""
+    is_lacking = any(party.public_key is None for party in before.parties)
+    return study.without_keys() == before.without_keys() and (is_lacking or study == before)
 
 
 class StoredFile(NamedTuple):

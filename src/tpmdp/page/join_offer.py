@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -11,27 +12,29 @@ from tpmdp.ledger.spending import NONE_LEFT
 from tpmdp.page.join_choice import Words
 from tpmdp.page.join_words import invitee_text
 from tpmdp.page.pictures import ring
+from tpmdp.protocol.terms import Terms
 from tpmdp.report.check import (
     NOBODY,
     coalition_role,
     coalitions_text,
     cost_texts,
     ledger_text,
-    names_text,
 )
+from tpmdp.report.coalitions import reason_text, worst_coalition
 from tpmdp.report.html_asked import NOT_STATED, deadline_words, leaving_list, stated_rows
 from tpmdp.report.html_promise import coalitions_section, learns_section, person_section, promise_section
 from tpmdp.report.markup import Html, joined, name, names, table, tag
-from tpmdp.report.numbers import number, plural
+from tpmdp.report.numbers import number, plural, with_sign
 from tpmdp.report.promise import PartyPromise, coalition_guess, percent_up, promises_of
 from tpmdp.report.queries import assumed_text, error_text, no_noise_text
-from tpmdp.report.questions import question_text
+from tpmdp.report.questions import question_text, short_text
 from tpmdp.study.model import Study
 from tpmdp.study.party_check import PartyCheck
 from tpmdp.study.record import SessionRecord
 
 ROWS_MAX: Final = 60
 _OFFERS: Final[dict[str, StudyOffer]] = {}  # of the studies shown last
+_ASKED_SHOWN: Final = 6
 _OFFERS_MAX: Final = 8
 _COST_LABELS: Final = {True: "Charged epsilon", False: "Charged before: epsilon"}
 _COMPARED: Final[dict[Words, str]] = {
@@ -75,9 +78,9 @@ class StudyOffer:
         """What is promised in plain words, and what is not; the tables can be unfolded."""
         record, promised = self.record, self.promised
         folded = {
-            "learns": ("Who learns what", [learns_section(record)]),
-            "parties": ("Every party and its worst coalition", [coalitions_section(record, promised)]),
-            "person": ("A person with records at several parties", list(person_section(record))),
+            "learns": ("Who learns what", [learns_section(record, is_headed=False)]),
+            "parties": ("Every party and its worst coalition", [coalitions_section(record, promised, is_headed=False)]),
+            "person": ("A person with records at several parties", list(person_section(record, is_headed=False))),
         }
         parts = [tag("div", promise_section(record, promised, self.party), id="promise")]
         for key, (summary, sections) in folded.items():
@@ -94,16 +97,13 @@ def is_over_limit(check: PartyCheck) -> bool:
 def summary_part(offer: StudyOffer, check: PartyCheck, compared: Words) -> Html:
     """The invitation in a few lines, each with a link to what it says in full."""
     study, own = offer.record.study, offer.own
-    receivers = joined(
-        [names(study.receivers, 4), " get the answer" if len(study.receivers) > 1 else " gets the answer"]
-    )
     about = "; ".join([study.purpose or f"purpose {NOT_STATED}", study.contact or f"contact {NOT_STATED}"])
     rows: list[tuple[str, str, object]] = [
-        ("asked", "What is asked", joined([names([query.name for query in study.queries], 4), _rounds(study)])),
+        ("asked", "What is asked", joined([_asked(study), _rounds(study)])),
         ("asked", "What for, and whom to ask", tag("bdi", about)),
-        ("whom", "With whom", joined([f"{len(study.parties)} parties; ", receivers])),
+        ("whom", "With whom", _whom(study, offer.party)),
         ("cost", "What it costs you", _cost_summary(check)),
-        ("collude", "Who could learn about a record of yours", _against(own, study)),
+        ("collude", "Who could learn about a record of yours", _against(own, offer)),
         (
             "leaves",
             "What leaves the house",
@@ -117,6 +117,27 @@ def summary_part(offer: StudyOffer, check: PartyCheck, compared: Words) -> Html:
     ]
     cells = [cell for to, key, value in rows for cell in (tag("dt", tag("a", key, href=f"#{to}")), tag("dd", value))]
     return tag("div", tag("h2", "In short"), tag("dl", *cells), class_="panel", id="in-short")
+
+
+def _asked(study: Study) -> Html:
+    """The questions in a few words each."""
+    more = f"; and {len(study.queries) - _ASKED_SHOWN} more" if len(study.queries) > _ASKED_SHOWN else ""
+    texts = [tag("bdi", short_text(query)) for query in study.queries[:_ASKED_SHOWN]]
+    return joined([joined(texts, "; "), more])
+
+
+def _whom(study: Study, party: str) -> Html:
+    """How many take part, and who gets the answer."""
+    count = len(study.parties)
+    if len(study.receivers) == count:
+        return Html(f"all {count} parties, you included, get the answer")
+    others = [each for each in study.receivers if each != party]
+    you = "you" if party in study.receivers else ""
+    listed = names(others, 4) if others else Html("")
+    who = joined([you, " and " if you and others else "", listed])
+    verb = " get" if len(study.receivers) > 1 or you else " gets"
+    rest = "" if you else "; you get a receipt"
+    return joined([f"{count} parties, you included; ", who, verb, " the answer", rest])
 
 
 def _rounds(study: Study) -> str:
@@ -134,13 +155,23 @@ def _cost_summary(check: PartyCheck) -> Html | str:
     return joined([f"{text}. ", ledger_text(check.after, check.counted, check.offered[0])])
 
 
-def _against(own: PartyPromise, study: Study) -> Html | str:
+def _against(own: PartyPromise, offer: StudyOffer) -> Html | str:
+    study, terms = offer.record.study, offer.record.joint_terms
     if not study.party(own.party).records:
         return "you have no records in this study"
     if not own.coalition:
         return "nobody within the threshold"
     guess = f"; for your records, the best guess is right at most {percent_up(own.guess)} of the time (blind: 50 %)"
-    return joined([names(own.coalition, 4), " at worst", guess])
+    return joined([_worst(terms, own.party, own.coalition), " at worst", guess])
+
+
+def _worst(terms: Terms, party: str, members: Sequence[str]) -> Html:
+    """A worst coalition, with those that are equally bad."""
+    worst = worst_coalition(terms, party, members)
+    if not worst.rest:
+        return names(worst.members, 4)
+    between = ", " if worst.rest.startswith("or ") else " with "
+    return joined([names(worst.members, 4), between, worst.rest]) if worst.members else Html(worst.rest)
 
 
 def question_part(offer: StudyOffer) -> Html:
@@ -272,7 +303,7 @@ def _coalitions(offer: StudyOffer, check: PartyCheck) -> Html:
         return tag("p", NOBODY[:1].upper() + NOBODY[1:])
     rows = [
         [
-            names_text(coalition),
+            _worst(offer.record.joint_terms, party, coalition.members),
             coalition_role(check, place),
             rounded_up(coalition.epsilon),
             percent_up(coalition_guess(offer.record.joint_terms, study.index(party), coalition)),
@@ -282,8 +313,10 @@ def _coalitions(offer: StudyOffer, check: PartyCheck) -> Html:
     shown = table(["coalition", "what it is", "epsilon", "best guess"], rows, numbers={2, 3}, has_cards=True)
     text = "best guess: how often their best guess about your record is right (a blind one: half the time)."
     note = tag("p", f"{coalitions_text(study, check)} {text}", class_="note")
-    parts: list[Html] = [shown, note, lead_part(offer)]
     within = [each for each in check.coalitions if each.is_within]
+    why = reason_text(study, offer.record.joint_terms, party, members=within[-1].members) if within else ""
+    reason = [tag("p", "Worst within the threshold: ", names(within[-1].members, 8), f". {why}")] if why else []
+    parts: list[Html] = [shown, note, *reason, lead_part(offer)]
     if not within:
         return joined(parts)
     everybody = [each.name for each in study.parties]
@@ -295,7 +328,7 @@ def _coalitions(offer: StudyOffer, check: PartyCheck) -> Html:
         party=places[party],
         coalition={places[each] for each in within[-1].members if each in places},
     )
-    legend = "Blue: you. Orange, with lines: the worst coalition within the threshold. Dashed: receives the answer."
+    legend = "Blue: you. Orange, with lines: who colludes. Dashed outline: receives the answer."
     return tag("div", tag("div", *parts), tag("div", picture, tag("p", legend, class_="note")), class_="columns")
 
 
@@ -303,7 +336,7 @@ def _exactness(study: Study, check: PartyCheck) -> list[Html]:
     if check.expected is None:
         return []
     rows = [
-        [name(answer.label), error_text(error).replace("+-", "±")]
+        [name(answer.label), with_sign(error_text(error))]
         for each in check.expected.queries
         for answer, error in zip(each.answers, each.errors, strict=True)
     ]

@@ -164,11 +164,12 @@ def records_part(check: PartyCheck) -> Html:
     return tag("div", *parts, class_="panel")
 
 
-def refused_part(file: str, check: PartyCheck, why: Sequence[str]) -> Html:
+def refused_part(file: str, check: PartyCheck, why: Sequence[str], needed: str) -> Html:
     """Why a file of records that somebody brought was not kept."""
     items = tag("ul", *(tag("li", text) for text in why))
     text = [tag("strong", name(file)), " does not fit, and no copy of it was kept:"]
-    return joined([records_part(check), tag("div", tag("p", *text), items, class_="problem", role="alert")])
+    refusal = tag("div", tag("p", *text), items, tag("p", needed), class_="problem", role="alert")
+    return joined([records_part(check), refusal])
 
 
 def problems_part(problems: Sequence[str], compared: Words) -> Html:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ _STANDINGS: Final = {  # by the last entry of a session
     "settle": "finished",
     "cancel": "withdrawn",
 }
+_DIFFERS: Final = {"settle": "differs from the session you finished", "cancel": "differs from the session you left"}
+_DIFFERS_ELSE: Final = "differs from the session you began"
 
 
 @dataclass(frozen=True)
@@ -125,6 +128,11 @@ def _banner(each: Interrupted) -> Html:
     return tag("div", tag("p", *text, rest, missing), class_="warning")
 
 
+def label_id(file: str) -> str:
+    """The id of a file's entry in the list of invitations: a poll renews its text."""
+    return f"invitation-{hashlib.sha256(file.encode()).hexdigest()[:12]}"
+
+
 def study_label(folder: Folder, file: str) -> str:
     """An entry of the list of invitations: study, session, party and how it stands; and the file."""
     try:
@@ -140,18 +148,43 @@ def study_label(folder: Folder, file: str) -> str:
 def _standing(folder: Folder, file: StudyFile, party: str) -> str:
     if not party or file.lacking:
         return ": keys are missing" if file.lacking else ""
-    ledger = folder.path / f"{party}{_SUFFIX}"
-    kind = _kinds(ledger, state_of(ledger)).get(file.study.session_id.hex(), "")
+    kind, differs = _last(folder, file, party)
+    if differs:
+        return f": {_DIFFERS.get(kind, _DIFFERS_ELSE)}"
     return f": {_STANDINGS[kind]}" if kind in _STANDINGS else ""
 
 
+def differs_from_done(folder: Folder, file: StudyFile, party: str) -> bool:
+    """Whether the party was charged for this session with another study or plan: the file was changed since."""
+    kind, differs = _last(folder, file, party)
+    return differs and kind in ("charge", "reserve", "settle")
+
+
+def _last(folder: Folder, file: StudyFile, party: str) -> tuple[str, bool]:
+    """The kind of the last entry of a session, and whether every entry is of another study or plan than the file."""
+    if not party or file.lacking:
+        return "", False
+    ledger = folder.path / f"{party}{_SUFFIX}"
+    kinds = _kinds(ledger, state_of(ledger)).get(file.study.session_id.hex(), {})
+    if not kinds or file.terms is None:
+        return "", False
+    own = key_of(file.terms).plan.hex()
+    plan = next((each for each in (own, "") if each in kinds), "")  # before format 2 an entry had no plan
+    return (kinds[plan], False) if plan in kinds else (list(kinds.values())[-1], True)
+
+
 @lru_cache(maxsize=64)
-def _kinds(ledger: Path, state: Hashable) -> Mapping[str, str]:
-    """The kind of the last entry of each session."""
+def _kinds(ledger: Path, state: Hashable) -> Mapping[str, Mapping[str, str]]:
+    """The kind of the last entry of each session, by its plans; the plan that was entered last stands last."""
     if state is None:
         return {}
+    kinds: dict[str, dict[str, str]] = {}
     try:
         with Ledger.open(ledger) as opened:
-            return {entry.session: entry.kind for entry in opened.entries() if entry.session}
+            for entry in opened.entries():
+                if entry.session:
+                    kinds.setdefault(entry.session, {}).pop(entry.plan, None)
+                    kinds[entry.session][entry.plan] = entry.kind
     except TpmdpError:
         return {}
+    return kinds

@@ -19,13 +19,21 @@ from tpmdp.page import join_offer as offer_parts
 from tpmdp.page import join_parts as show_parts
 from tpmdp.page.answers import file_answer
 from tpmdp.page.folder import Folder
-from tpmdp.page.forms import PageForm, button
+from tpmdp.page.forms import PageForm, Place, button
 from tpmdp.page.forms import problem as error_line
+from tpmdp.page.join_changes import changes_part
 from tpmdp.page.join_choice import JoinChoice
 from tpmdp.page.join_files import DATA_MAX, STUDY_MAX, Checks, delete_copy, store_data, store_study
 from tpmdp.page.join_offer import StudyOffer
-from tpmdp.page.join_resume import interrupted_part, interrupted_sessions, keep_said
-from tpmdp.page.join_words import invitee_text
+from tpmdp.page.join_resume import (
+    differs_from_done,
+    interrupted_part,
+    interrupted_sessions,
+    keep_said,
+    label_id,
+    study_label,
+)
+from tpmdp.page.join_words import OTHER_STUDY, invitee_text
 from tpmdp.page.routes import Parts, RefusedFormError, poll, upload, view
 from tpmdp.page.runs import SessionRun, SessionRuns
 from tpmdp.report.html_report import page as report_page
@@ -57,6 +65,7 @@ class JoinView:
         self.folder, self.runs, self.checks = folder, SessionRuns(), Checks()
         self._ended: dict[int, Html] = {}
         self._brought: set[str] = set()  # copies of records that were not checked yet
+        self._changes: dict[str, Html] = {}  # what a second invitation has changed, by its name
         self._withdrawing = ""  # the session of which somebody is asked whether to withdraw
         self._uploaded: set[str] = set()  # copies that were made here
         self._deleting = ""  # the copy of which somebody is asked whether to delete it
@@ -84,6 +93,7 @@ class JoinView:
                 then="brought",
                 hint="It is stored in the folder of this page.",
             ),
+            tag("div", contents["study-changes"], id="study-changes", aria_live="polite"),
             _part("party-choice", contents),
         )
         form = tag(
@@ -129,8 +139,13 @@ class JoinView:
         is_changing = action == "change" or (is_deciding and action not in ("take-part", "again"))
         fresh = self.fragments(chosen, is_changing=is_changing)
         if form.text("relay-of") == chosen.place and not action:
-            fresh.pop("relay-fields")  # it stays as it is typed
+            self._keep_relay(fresh, chosen)
         return fresh
+
+    def _keep_relay(self, fresh: dict[str, object], chosen: JoinChoice) -> None:
+        """The relay stays as it is typed; what is said about it follows."""
+        if fresh.pop("relay-fields"):
+            fresh["relay-problem"] = controls.relay_problem(chosen)
 
     def _back_to(self, place: str, *, goes_on: bool) -> Parts:
         """A session that was interrupted: shown again, and resumed if the party has agreed to it before."""
@@ -185,7 +200,9 @@ class JoinView:
         delete_copy(self.folder, file)
         fresh = self.fragments(replace(chosen, data=""), is_changing=True)
         why = [invitee_text(problem).replace(f"{self.folder.path}/", "") for problem in check.about_data]
-        fresh["check"] = show_parts.refused_part(file, check, why)
+        fresh["check"] = show_parts.refused_part(
+            file, check, why, needed=controls.columns_text(chosen.study, chosen.party)
+        )
         return fresh
 
     def _delete(self, chosen: JoinChoice, word: str, file: str, *, is_deciding: bool) -> Parts:
@@ -208,6 +225,10 @@ class JoinView:
         shown = {(run.key.session, run.key.party) for run in self.runs.all()}
         fresh["interrupted"] = interrupted_part(interrupted_sessions(self.folder, shown))
         fresh["study-choice"] = controls.study_choice(self.folder, chosen.file)
+        fresh["study-changes"] = self._changes.get(chosen.file, "")
+        if chosen.opened is not None and differs_from_done(self.folder, chosen.opened, chosen.party):
+            warning = tag("p", tag("strong", OTHER_STUDY), class_="warning", role="alert")
+            fresh["study-changes"] = joined([warning, fresh["study-changes"]])
         fresh["party-choice"] = controls.party_choice(chosen)
         if chosen.opened is None or not chosen.party:
             return fresh
@@ -285,8 +306,12 @@ class JoinView:
         has_agreed = check.begun is not None and check.begun.has_agreed
         if check.ledger != "settled" and not has_agreed and (lacks := _lacks(chosen, check)):
             fresh = self.fragments(chosen, is_changing=True, lacks=lacks)
-            fresh.pop("relay-fields", None)  # it stays as it is typed
+            self._keep_relay(fresh, chosen)
             raise RefusedFormError("", fresh, focus="words-1" if "words" in lacks else "agreed")
+        if chosen.lacks_relay:
+            fresh = self.fragments(chosen, is_changing=True)
+            self._keep_relay(fresh, chosen)
+            raise RefusedFormError("", fresh, focus="relay")
         relay = chosen.relay or None if file.study.computation.uses_relay else None
         check_relay(file.study, relay, chosen.plain_http)
         authority = self.folder.file("certificate", chosen.authority) if chosen.authority else None
@@ -390,13 +415,20 @@ class JoinView:
             place = f"run-{run.number}"
             fresh |= {f"{place}-body": self.body(run), f"{place}-time": show_parts.live_time(run)}
             fresh[f"{place}-news"] = show_parts.live_news(run)
+            file = run.about.file
+            fresh[label_id(file)] = study_label(self.folder, file)  # of the list of invitations: it has ended, say
         return fresh
 
     # Files ------------------------------------------------------------------------------------------------------------
 
     def take_study(self, name: str, written: Path) -> Parts:
-        """An uploaded invitation or study, which is chosen then."""
-        return {"study-choice": controls.study_choice(self.folder, store_study(self.folder, name, written))}
+        """An uploaded invitation or study, which is chosen then; of one that was there before, what has changed."""
+        brought = store_study(self.folder, name, written)
+        self._changes[brought.name] = changes_part(self.folder, name, brought)
+        return {
+            "study-choice": controls.study_choice(self.folder, brought.name),
+            "study-changes": self._changes[brought.name],
+        }
 
     def take_data(self, name: str, written: Path) -> Parts:
         """Uploaded records, which are chosen then."""
@@ -435,6 +467,7 @@ def routes(folder: Folder) -> list[Route]:
                 "report.html": lambda form: shown.report(form, with_answer=False),
                 "report-with-answer.html": lambda form: shown.report(form, with_answer=True),
             },
+            places=lambda form: [Place("relay", "relay", form.text("relay"))],
         ),
     ]
 
@@ -490,4 +523,6 @@ def _problems(chosen: JoinChoice, check: PartyCheck) -> list[str]:
         texts.insert(0, controls.not_meant_text(chosen.meant_for, chosen.party))
     elif not has_key:
         texts.insert(0, f"You have no key: make it above. It will be {chosen.party}.key in your folder.")
+    if chosen.lacks_relay and not (file is not None and file.lacking):
+        texts.append(controls.relay_text(chosen.study))
     return texts

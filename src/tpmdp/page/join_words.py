@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 from tpmdp.errors import DeadlineError, FileError, InputError, TpmdpError
 from tpmdp.ledger import LedgerError, OverspendError, rounded_up
 from tpmdp.page.forms import problem_text
 from tpmdp.study.contribution import BadRecordsError, RecordCountError
 
+OTHER_STUDY: Final = (
+    "This is not the study you took part in. Ask the author for a new session number, or ignore this file."
+)
 _RAISING = "or ask whoever decided the limit to raise it: that weakens the protection of every record"
 
 
@@ -30,6 +34,8 @@ def invitee_text(error: TpmdpError) -> str:
             return _over_limit(error)
         case DeadlineError() if "deadline of the study" in str(error):
             return "The deadline of the study has passed: ask its author for a new invitation."
+        case LedgerError(problem="was charged with another plan or query"):
+            return OTHER_STUDY
         case LedgerError(problem="was cancelled"):
             again = "To take part after all, ask its author for a new invitation, with another session number."
             return f"You have withdrawn from this session. {again}"

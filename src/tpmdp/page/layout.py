@@ -15,6 +15,11 @@ VIEWS: Final = {
     "/watch": ("Watch", "sessions at a relay"),
 }
 _STARTS: Final = {"/join": "I was invited", "/plan": "I plan a study", "/verify": "I check a report"}
+_FIRST: Final = ("/plan", "/join")  # where / leads to
+_ABOUT: Final = (
+    "tpmdp lets organisations answer questions about the records of all of them without showing anybody a record: each "
+    "adds noise, so that hardly anything is learned about one record even if some of the others pool what they see."
+)
 _WHERE: Final = "The window in which tpmdp page was started shows it."
 _LOST: Final = (
     " tpmdp page has ended, or does not answer. What stands below is old. Nothing is lost: start tpmdp page again, and "
@@ -35,7 +40,7 @@ def view_page(path: str, *contents: object) -> str:
         tag("nav", *links, aria_label="Views"),
         class_="bar",
     )
-    start = [_start()] if path == next(iter(VIEWS)) else []
+    start = [_start(path)] if path in VIEWS else []
     no_script = tag("noscript", tag("p", _NO_SCRIPT, class_="problem"))
     lost = tag("p", tag("strong", "This page has lost its program."), _LOST, role="alert", id="lost", hidden="hidden")
     main = tag("main", lost, *start, no_script, *contents, id="content", tabindex="-1")
@@ -47,10 +52,11 @@ def view_page(path: str, *contents: object) -> str:
     return _document(f"{VIEWS[path][0]} · tpmdp" if path in VIEWS else "tpmdp", joined([bar, main, foot]), script)
 
 
-def _start() -> Html:
-    """Where to begin, for somebody who has just opened the page."""
-    links = [tag("a", text, href=to) for to, text in _STARTS.items()]
-    return tag("p", "Start: ", joined(links, " · "), class_="note")
+def _start(path: str) -> Html:
+    """What this is and where to begin, for somebody who has just opened the page."""
+    links = [tag("a", text, href=to) if to != path else tag("strong", text) for to, text in _STARTS.items()]
+    about = [_ABOUT, " "] if path in _FIRST else []
+    return tag("p", *about, "Start: ", joined(links, " · "), class_="note start")
 
 
 def enter_page(asks_for: str, problem: str = "") -> str:

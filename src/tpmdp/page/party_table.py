@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
+import numpy as np
+
+from tpmdp._util.budget_rules import check_delta, check_epsilon
 from tpmdp._util.numbers import plural
 from tpmdp.errors import InputError
-from tpmdp.page.forms import PageForm, Place, button, control, parse_number, parse_whole, void
+from tpmdp.page.forms import PageForm, Place, button, control, gather, parse_count, parse_number, parse_whole, void
 from tpmdp.report.markup import Html, joined, tag
 from tpmdp.spec import Spec
 from tpmdp.study.identity import check_party_names, names_to_mend
@@ -18,6 +22,10 @@ NAMELESS: Final = "a party without a name"
 _COLUMNS: Final = ("name", "epsilon", "delta", "records")
 _IN_LINES: Final = ("", "epsilon in ", "delta in ", "records in ")
 _MENDED_SHOWN: Final = 6
+_RECEIVES: Final = (
+    "Receives: who gets the answer. Parties that pool what they see need one who gets it, so fewer receivers often "
+    "mean much less noise."
+)
 _RECORDS: Final = "1000"  # where a pasted line has none, and the page says so
 
 
@@ -84,6 +92,10 @@ class PartyTable:
         rows = [replace(row, epsilon=epsilon) if each == place else row for each, row in enumerate(self.rows)]
         return PartyTable(tuple(rows))
 
+    def with_receiver(self, place: int) -> PartyTable:
+        """With this party as the only receiver."""
+        return PartyTable(tuple(replace(row, receives=each == place) for each, row in enumerate(self.rows)))
+
     def _new_name(self) -> str:
         names = {row.name for row in self.rows}
         return next(
@@ -121,9 +133,7 @@ class PartyTable:
         if len(self.rows) > PARTIES_MAX:
             rule = f"must be at most {PARTIES_MAX:,} on this page"
             raise InputError("parties", len(self.rows), rule, "plan them with tpmdp plan parties.csv")
-        for row in self.rows:
-            if not row.name:
-                raise InputError("name of a party", row.name, "is missing", "give each party a name")
+        gather(*(partial(_check_row, row) for row in self.rows))
 
     def epsilons(self) -> list[float]:
         """The budgets."""
@@ -135,7 +145,7 @@ class PartyTable:
 
     def records(self) -> list[int]:
         """How many records each party has."""
-        return [parse_whole(f"records of {row.label}", row.records) for row in self.rows]
+        return [parse_count(f"records of {row.label}", row.records) for row in self.rows]
 
     def receivers(self) -> list[int]:
         """Who learns the answer, by number."""
@@ -174,8 +184,38 @@ class PartyTable:
         caption = tag("caption", f"{size}: name, budget, and who learns the answer", class_="hidden")
         table = tag("table", caption, tag("thead", head), tag("tbody", body), class_="parties")
         return joined(
-            [tag("div", table, class_="wide"), tag("p", button("Add a party", "add-party", id="add-party")), _paste()]
+            [
+                tag("div", table, class_="wide"),
+                tag("p", _RECEIVES, class_="hint", id="receives-hint"),
+                tag("p", button("Add a party", "add-party", id="add-party")),
+                _paste(),
+            ]
         )
+
+
+def _check_row(row: PartyRow) -> None:
+    """Refuse all that is wrong in a row, at once."""
+
+    def check_name() -> None:
+        if not row.name:
+            raise InputError("name of a party", row.name, "is missing", "give each party a name")
+
+    def check_budget() -> None:
+        epsilon = np.array([parse_number(f"epsilon of {row.label}", row.epsilon)])
+        check_epsilon(epsilon, lambda _: row.label)
+
+    def check_failure() -> None:
+        delta = np.array([parse_number(f"delta of {row.label}", row.delta)])
+        check_delta(delta, np.array([_epsilon_or(row, 1.0)]), lambda _: row.label)
+
+    gather(check_name, check_budget, check_failure, lambda: parse_count(f"records of {row.label}", row.records))
+
+
+def _epsilon_or(row: PartyRow, otherwise: float) -> float:
+    try:
+        return parse_number("epsilon", row.epsilon)
+    except InputError:
+        return otherwise
 
 
 def party_places(form: PageForm) -> list[Place]:
@@ -239,7 +279,7 @@ def pasted(text: str) -> Pasted:
         parse_number(f"epsilon in line {number}", epsilon)
         parse_number(f"delta in line {number}", delta)
         if records:
-            parse_whole(f"records in line {number}", records)
+            parse_count(f"records in line {number}", records)
         without_records += not records
         receives = last.lower() in ("receives", "yes")
         rows.append(PartyRow(name, epsilon, delta, records=records or _RECORDS, receives=receives))

@@ -7,17 +7,17 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
 
-from tpmdp.errors import InputError, NoNoiseWarning
-from tpmdp.page.forms import PageForm, Place, button, parse_number, parse_whole, slider, void
+from tpmdp.errors import InputError, NoNoiseWarning, TpmdpError
+from tpmdp.page.forms import PageForm, Place, button, gather, parse_number, parse_whole, slider, void
 from tpmdp.page.party_table import PartyTable, party_places
 from tpmdp.planning.drivers import Drivers
 from tpmdp.planning.plan import Plan, tolerant
 from tpmdp.planning.plan import plan as make_plan
 from tpmdp.report.markup import Html, joined, tag
-from tpmdp.report.numbers import number
-from tpmdp.report.plan import PlanReport
+from tpmdp.report.plan import PlanReport, epsilon_text
 
 WEIGHTINGS: Final = {"equal": "all records count the same", "balanced": "balanced: least expected error"}
+NOBODY_YET: Final = "Nobody receives an answer yet."
 DEADLINE: Final = "1d"  # people come to the page when they have time
 _CHANGE: Final = "largest change by one record"
 PLACES: Final = (
@@ -77,8 +77,10 @@ class PlanForm:
     @classmethod
     def of(cls, form: PageForm) -> PlanForm:
         """The form, after its action."""
+        parties = PartyTable.of(form)
+        _check_settings(form, parties)
         asked = cls(
-            PartyTable.of(form),
+            parties,
             form.whole("threshold", "threshold", 1),
             form.whole("tolerate", "losses tolerated", 0),
             weighting=form.text("weighting", "equal"),
@@ -104,6 +106,8 @@ class PlanForm:
                 place, _, epsilon = pair.partition(":")
                 parties = parties.with_epsilon(parse_whole("party", place), epsilon)
             asked = replace(asked, parties=parties)
+        elif action == "use-receiver":
+            asked = replace(asked, parties=asked.parties.with_receiver(parse_whole("party", value)))
         return asked.within()
 
     def within(self) -> PlanForm:
@@ -161,13 +165,27 @@ class PlanForm:
         return PlanReport.of(self.plan)
 
 
-def plain_epsilon(value: float) -> str:
-    """An epsilon as it is typed: four digits.
+def _check_settings(form: PageForm, parties: PartyTable) -> None:
+    """Refuse settings that are no numbers, together with all that is wrong in the table."""
+    reads = [
+        lambda: form.whole("threshold", "threshold", 1),
+        lambda: form.whole("tolerate", "losses tolerated", 0),
+        lambda: form.number("sensitivity", _CHANGE, 1.0),
+    ]
+    try:
+        gather(*reads)
+    except TpmdpError:
+        gather(*reads, parties.check)
+        raise
 
-    >>> plain_epsilon(1234.56)
-    '1235'
+
+def plain_epsilon(value: float) -> str:
+    """An epsilon as it is typed: four digits, never too small for the error that it is to reach.
+
+    >>> plain_epsilon(1234.56), plain_epsilon(0.491234), plain_epsilon(0.49)
+    ('1235', '0.4913', '0.49')
     """
-    return number(value).replace(",", "")
+    return epsilon_text(value)
 
 
 def plan_places(form: PageForm) -> list[Place]:

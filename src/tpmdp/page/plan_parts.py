@@ -11,15 +11,15 @@ import numpy as np
 from tpmdp.page.pictures import bars, ring
 from tpmdp.page.plan_backwards import backwards_html, wanted_of
 from tpmdp.page.plan_files import python_lines
-from tpmdp.page.plan_form import PlanForm, sliders
+from tpmdp.page.plan_form import NOBODY_YET, PlanForm, sliders
 from tpmdp.planning.baselines import totals_by_threshold
 from tpmdp.planning.equally_bad import equally_bad, without_lost
 from tpmdp.queries.answer import Z_95
 from tpmdp.report.markup import Html, joined, name, names, table, tag
-from tpmdp.report.numbers import number, plural, three_digits
+from tpmdp.report.numbers import number, plural, plus_minus, three_digits
 from tpmdp.report.plan import BASELINE_WORDS, epsilon_text
 from tpmdp.report.plan_promise import plan_promises
-from tpmdp.report.promise import PartyPromise, factor_text, percent_up, several_text
+from tpmdp.report.promise import PartyPromise, coalition_text, factor_text, percent_up, several_text
 from tpmdp.report.style import BLUE, GREY, ORANGE
 from tpmdp.report.svg import Chart, Line, lines
 from tpmdp.report.weights import KIND_WORDS
@@ -33,7 +33,8 @@ def fragments(form: PlanForm) -> dict[str, Html]:
     """The contents of every part that follows from the form."""
     form = form.within()
     promised = plan_promises(form.plan)
-    error = "no noise" if form.plan.no_noise_reason else f"± {three_digits(form.plan.expected_error)}"
+    error = "no noise" if form.plan.no_noise_reason else plus_minus(three_digits(form.plan.expected_error))
+    glance = joined(["Expected error ", tag("strong", error)])
     return {
         "sliders": sliders(form),
         "answer": _answer(form),
@@ -42,7 +43,7 @@ def fragments(form: PlanForm) -> dict[str, Html]:
         **pointed_parts(form, promised),
         "backwards": backwards_html(form),
         "code": tag("pre", tag("code", python_lines(form)), tabindex="0"),
-        "glance": joined(["Expected error ", tag("strong", error)]),
+        "glance": glance if form.parties.receivers() else Html(NOBODY_YET),
     }
 
 
@@ -77,28 +78,54 @@ def _answer(form: PlanForm) -> Html:
     return joined(
         [
             tag("p", "Expected error of the answer", class_="label"),
-            tag("p", f"± {three_digits(error)}", class_="big"),
+            tag("p", plus_minus(three_digits(error)), class_="big"),
             tag(
                 "p",
                 f"For one question: the standard deviation of the noise{share}. 95 % of the time the answer is within "
-                f"± {three_digits(within)}, which is the figure that Study gives.{assumed}",
+                f"{plus_minus(three_digits(within))}, which is the figure that Study gives.{assumed}",
             ),
         ]
     )
 
 
 def _baselines(form: PlanForm) -> Html:
+    if not form.parties.receivers():
+        return _nobody_yet()
     pairs = [("this plan", form.plan.expected_error)]
     pairs += [(BASELINE_WORDS.get(each.name, each.name), each.standard_deviation) for each in form.report.baselines]
     if not form.plan.weights.are_equal:
         others = [choice for choice in form.report.choices if not choice.chosen]
         pairs += [(KIND_WORDS[choice.kind], choice.expected_error) for choice in others]
     rows = [(label, error, three_digits(error) if error else "no noise, no protection") for label, error in pairs]
-    return bars("Error of this plan and of other ways", rows)
+    note = _curator_note(form)
+    return joined(
+        [bars("Error of this plan and of other ways", rows), *([tag("p", note, class_="note")] if note else [])]
+    )
+
+
+def _curator_note(form: PlanForm) -> str:
+    """Why one office that all trust would need more noise than this plan; empty where it does not."""
+    plan = form.plan
+    office = next(each.standard_deviation for each in form.report.baselines if each.name == "trusted curator")
+    if not plan.total_variance or plan.expected_error >= office:
+        return ""
+    begins = "one office that all trust: it publishes the answer to everybody, with one noise for all"
+    receivers = form.parties.receivers()
+    why = [] if plan.weights.are_equal else ["its records all count the same"]
+    if len(receivers) == 1:
+        only = plan.spec.name(receivers[0])
+        why.append(f"it must protect {only}, too; here only {only} receives it, and needs no protection from itself")
+    return f"{begins}{''.join(f', and {each}' for each in why)}. So it can have more noise than this plan."
+
+
+def _nobody_yet() -> Html:
+    return tag("p", NOBODY_YET, class_="empty")
 
 
 def _curve(form: PlanForm) -> Html:
     spec = form.plan.spec
+    if not form.parties.receivers():
+        return _nobody_yet()
     most = spec.count - 1 - form.tolerate
     spread = np.linspace(1, most, min(most, _POINTS_MAX)).round().astype(int).tolist()
     shown = sorted({*spread, max(form.threshold, 1)})
@@ -134,9 +161,6 @@ def _levels(form: PlanForm, ends: tuple[float, float]) -> list[Line]:
 
 
 def _promises(form: PlanForm, promised: Sequence[PartyPromise]) -> Html:
-    plan = form.plan
-    total = plan.total_variance or 1.0
-    is_protected = plan.no_noise_reason is None
     chosen = min(form.pointed, len(promised) - 1)
     rows = []
     for place, each in enumerate(promised[:_ROWS_MAX]):
@@ -155,10 +179,7 @@ def _promises(form: PlanForm, promised: Sequence[PartyPromise]) -> Html:
             [
                 joined([press, against]),
                 number(each.offered),
-                _epsilon(each.epsilon) if is_protected else "none",
-                percent_up(each.guess) if is_protected else "100 %",
-                f"{100 * plan.variance[place] / total:.0f} %",
-                _due(form, place),
+                *(_kept(form, place, each) if form.parties.receivers() else [""] * 4),
             ]
         )
     headings = ["party", "offered epsilon", "real epsilon", "best guess", "adds", "due to it"]
@@ -166,12 +187,27 @@ def _promises(form: PlanForm, promised: Sequence[PartyPromise]) -> Html:
     note = (
         "real epsilon: against the worst coalition. best guess: how often an attacker's best guess about one record is "
         "right, where a blind guess is right 50 % of the time. adds: its share of the noise in the answer. due "
-        "to it: the share of the noise that is there because of this party's budget. Together: the budgets are "
-        "equally strict, so a change of one of them alone changes less, or nothing."
+        "to it: the share of the noise that is there because of this party's budget."
     )
+    if form.parties.receivers() and form.drivers.groups:
+        note += (
+            " jointly with: the budgets are equally strict, so a change of one of them alone changes less, or nothing."
+        )
     cut = [tag("p", f"{more} more parties are not shown.", class_="note")] if more > 0 else []
     shown = table(headings, rows, numbers={1, 2, 3, 4, 5}, has_cards=True)
     return joined([shown, *cut, tag("p", note, class_="note")])
+
+
+def _kept(form: PlanForm, place: int, promised: PartyPromise) -> list[object]:
+    """What a party is promised, what it adds, and what is there for its sake."""
+    plan = form.plan
+    is_protected = plan.no_noise_reason is None
+    return [
+        _epsilon(promised.epsilon) if is_protected else "none",
+        percent_up(promised.guess) if is_protected else "100 %",
+        f"{100 * plan.variance[place] / (plan.total_variance or 1.0):.0f} %",
+        _due(form, place),
+    ]
 
 
 def _due(form: PlanForm, place: int) -> Html:
@@ -188,6 +224,8 @@ def _epsilon(value: float) -> str:
 
 def _against(form: PlanForm, party: int) -> Html:
     members = form.plan.protection().coalition(party).tolist()
+    if not form.parties.receivers():
+        return Html(NOBODY_YET)
     if form.plan.no_noise_reason:
         return Html("Nothing protects it.")
     spec = form.plan.spec
@@ -198,6 +236,8 @@ def _against(form: PlanForm, party: int) -> Html:
 def _ring(form: PlanForm) -> Html:
     plan, party = form.plan, form.pointed
     spec = plan.spec
+    if not form.parties.receivers():
+        return _nobody_yet()
     members = [] if plan.no_noise_reason else plan.protection().coalition(party).tolist()
     colluders, lost = without_lost(plan.variance, spec.receivers, members, lost=form.tolerate if members else 0)
     total = plan.total_variance or 1.0
@@ -210,7 +250,10 @@ def _ring(form: PlanForm) -> Html:
         lost=set(lost),
     )
     gone = " Hollow: has dropped out." if lost else ""
-    legend = f"Blue: the party. Red: who colludes.{gone} Dashed outline: receives the answer. Size: noise that it adds."
+    legend = (
+        f"Blue: the party. Orange, with lines: who colludes.{gone} Dashed outline: receives the answer. Size: noise "
+        "that it adds."
+    )
     return joined([picture, *_ring_words(form, colluders, lost), tag("p", legend, class_="note")])
 
 
@@ -230,8 +273,15 @@ def _ring_words(form: PlanForm, colluders: Sequence[int], lost: Sequence[int]) -
         begins = [f": {len(colluders)} collude (", who, f"), and the noise of {len(lost)} that dropped out (", gone]
         known = [*begins, ") is missing. "]
     else:
-        known = [": ", who, ". They know their own noise. "]
-    protects = f"What is left protects it: variance {number(left)}, where its budget needs {number(plan.need[party])}."
+        known = [": ", who, ". "]
+    share = float(plan.variance[[*colluders, *lost]].sum()) / (plan.total_variance or 1.0)
+    protects = coalition_text(
+        share,
+        missing=len(lost),
+        members=len(colluders),
+        left=float(left) * plan.weights.scale**2,
+        need=float(plan.need[party]) * plan.weights.scale**2,
+    )
     brings = [spec.name(each) for each in colluders if spec.receivers[each]]
     bring = "bring" if len(brings) > 1 else "brings"
     why = ["A coalition needs a receiver, as only receivers see the answer: here ", names(brings, 4), f" {bring} it."]
@@ -255,6 +305,8 @@ def _equally_bad(form: PlanForm, coalition: list[int]) -> list[Html]:
 
 def _words(form: PlanForm, promised: Sequence[PartyPromise]) -> Html:
     plan = form.plan
+    if not form.parties.receivers():
+        return _nobody_yet()
     if plan.no_noise_reason:
         return tag("p", f"Nothing is promised: {plan.no_noise_reason}.")
     each = promised[min(form.pointed, len(promised) - 1)]

@@ -17,7 +17,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from tpmdp.errors import InputError, TpmdpError
-from tpmdp.page.forms import PageForm, Place, parts, place_of, problem
+from tpmdp.page.forms import PageForm, Place, parts, placed_problem, problem
 from tpmdp.page.layout import view_page
 
 Parts = Mapping[str, object]
@@ -141,4 +141,4 @@ async def _answered(
 
 
 def _problem(error: TpmdpError, places: Sequence[Place]) -> Response:
-    return HTMLResponse(parts({"problem": problem(error, place_of(error, places))}), 422)
+    return HTMLResponse(parts({"problem": placed_problem(error, places)}), 422)

@@ -6,10 +6,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 from tpmdp.errors import FileError, InputError
-from tpmdp.page.forms import PageForm, Place, parse_whole
+from tpmdp.page.forms import PageForm, Place, gather, parse_whole
 from tpmdp.page.party_table import PARTIES_MAX, PartyRow, PartyTable, party_places
 from tpmdp.page.plan_form import DEADLINE, PLACES, WEIGHTINGS, PlanForm, study_document
 from tpmdp.page.query_form import OFFERED, QUERIES_MAX, TypedQuery, kind_label, queries_of, query_places
@@ -179,6 +180,13 @@ class StudyForm:
 
     def document(self) -> dict[str, Any]:
         """The study as a file has it, without public keys."""
+        numbered = enumerate(self.queries, 1)
+        gather(
+            self.plan.parties.check,
+            lambda: parse_whole("session", self.session),
+            lambda: parse_deadline(self.deadline),
+            *(partial(query.entry, number) for number, query in numbered),
+        )
         document = study_document(self.plan.within())
         deadline = parse_deadline(self.deadline)
         document |= {

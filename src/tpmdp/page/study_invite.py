@@ -74,7 +74,7 @@ def steps_html() -> Html:
 
 def invite_html(form: StudyForm) -> Html:
     """The relay, and the buttons that write invitations."""
-    hint = f"Optional. {RELAY_TEXT} Each invitation names it."
+    hint = f"May be added later; needed before anybody joins. {RELAY_TEXT} Each invitation names it."
     write = "Write invitations into the folder"
     zipped = {"formaction": "/study/invitations.zip", "class_": "save", "data_says": "zip-saved"}
     return joined(
@@ -95,7 +95,11 @@ def invite_html(form: StudyForm) -> Html:
 def key_status(form: StudyForm, study: Study | None) -> Html:
     """Who has returned a key; with all keys, the words to compare."""
     states = form.keys()
-    wrong = [tag("p", state.problem, class_="problem") for state in states if state.problem]
+    wrong = [
+        tag("p", state.problem, class_="problem", id=f"key-problem-{place}", data_marks=f"key-line-{place}")
+        for place, state in enumerate(states)
+        if state.problem
+    ]
     lacking = [state.party for state in states if state.key is None]
     if lacking:
         have = plural(len(states) - len(lacking), "public key")

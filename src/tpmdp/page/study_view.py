@@ -19,7 +19,7 @@ from tpmdp.errors import NoNoiseWarning, TpmdpError
 from tpmdp.ledger import rounded_up
 from tpmdp.page.answers import file_answer
 from tpmdp.page.folder import Folder
-from tpmdp.page.forms import OUTDATED, PageForm, button, choice, place_of, problem, text_field, void
+from tpmdp.page.forms import OUTDATED, PageForm, button, choice, placed_problem, text_field, void
 from tpmdp.page.history import History
 from tpmdp.page.plan_form import WEIGHTINGS, sliders
 from tpmdp.page.query_form import queries_html
@@ -29,7 +29,7 @@ from tpmdp.page.study_form import StudyForm, study_places
 from tpmdp.page.study_invite import files_html, invite_html, key_status, keys_html, opening_html, steps_html
 from tpmdp.report.html_report import expected_rows
 from tpmdp.report.markup import Html, joined, name, names, table, tag
-from tpmdp.report.numbers import number, plural
+from tpmdp.report.numbers import number, plural, with_sign
 from tpmdp.report.queries import assumed_text, no_noise_text
 from tpmdp.report.questions import noise_notes, question_text
 from tpmdp.study.expectation import Expectation, expect
@@ -240,7 +240,7 @@ class StudyPage:
             return self._results(form)
         except TpmdpError as error:
             waiting = tag("p", "Errors and costs are shown once all fields are right.", class_="empty")
-            wrong = problem(error, place_of(error, study_places(form.as_sent())))
+            wrong = placed_problem(error, study_places(form.as_sent()))
             return {"problem": wrong, "preview": waiting, "key-status": key_status(form, None)}
 
     def _results(self, form: StudyForm, *, is_asked: bool = False) -> dict[str, Html]:
@@ -318,15 +318,6 @@ class StudyPage:
 
 
 # Parts ----------------------------------------------------------------------------------------------------------------
-
-
-def with_sign(text: str) -> str:
-    """An expected error as the page writes it.
-
-    >>> with_sign("about +- 1.96")
-    'about ± 1.96'
-    """
-    return text.replace("+-", "±")
 
 
 def _part(part: str, contents: Mapping[str, object]) -> Html:

@@ -37,6 +37,7 @@ from tpmdp.report.verify import (
     verify_record,
 )
 from tpmdp.study.fingerprint import phrase_of
+from tpmdp.study.party_record import OpenPoints
 
 FILE_MAX: Final = 64 << 20
 _RECENT_MAX: Final = 8
@@ -44,7 +45,7 @@ _ROWS_MAX: Final = 1_000
 _LEDGERS_SHOWN: Final = 20
 _NAME_SHOWN: Final = 100
 _WHOLE_MAX: Final = 1e15
-_PLAN_POINTS: Final = ("that the budgets in the plan are the right ones: look up your own below",)
+_PLAN_POINTS: Final = OpenPoints(never=("that the budgets in the plan are the right ones: look up your own below",))
 _DIGITS_HINT: Final = "64 characters (0-9, a-f)"
 _KINDS: Final = "Choose a plan.json, a report .html, the .json of a session, or what tpmdp ledger export wrote."
 
@@ -139,7 +140,7 @@ class VerifyView:
         )
         lead = (
             "Does it hold what it claims? What a file can show is computed again here, in exact arithmetic. What no "
-            "file can show is listed as not checked."
+            "file can show is listed apart."
         )
         return joined([tag("h1", "Verify"), tag("p", lead, class_="lead"), tag("div", id="problem"), form])
 
@@ -211,9 +212,9 @@ class VerifyView:
         points = verdict.open_points(by_ledger="below", by_hash="below", by_words="the ten words below")
         if verdict.is_verified and not record.parties:
             shows = ": no session and no charge is shown by this file"
-            line = _valid(report.name, len(points), "for ", name(record.study.label), shows, word="VALID plan")
+            line = _valid(report.name, len(points.to_give), "for ", name(record.study.label), shows, word="VALID plan")
         elif verdict.is_verified:
-            line = _valid(report.name, len(points), f"the {what} of ", name(record.study.label))
+            line = _valid(report.name, len(points.to_give), f"the {what} of ", name(record.study.label))
         else:
             text = f": the record inside holds, but {verdict.why_not}. Ask for a report of this version."
             line = tag("p", tag("strong", "NOT VERIFIED"), ": ", name(report.name), text, class_="warning")
@@ -240,8 +241,7 @@ class VerifyView:
                 *answer,
                 tag("h3", "Proved"),
                 _steps(steps),
-                tag("h3", "Not checked"),
-                _open(points),
+                *_open(points),
                 *_words(verdict),
                 tag("h3", "Hashes"),
                 tag("p", "Every party that signed the study and its plan has the same first hash.", class_="hint"),
@@ -386,10 +386,15 @@ def _steps(steps: Sequence[CheckStep]) -> Html:
     return tag("ul", *items, class_="steps")
 
 
-def _open(points: Sequence[str]) -> Html:
-    if not points:
-        return tag("p", "Nothing is left open.", class_="good")
-    return _steps([CheckStep("open", text) for text in points])
+def _open(points: OpenPoints) -> list[Html]:
+    """What is open: what somebody can still give, and what no file can show."""
+    lists = (("You can still check", points.to_give), ("No file can show", points.never))
+    return [
+        part
+        for title, texts in lists
+        if texts
+        for part in (tag("h3", f"{title} ({len(texts)})"), _steps([CheckStep("open", text) for text in texts]))
+    ]
 
 
 def _plan(file_name: str, verdict: PlanVerdict) -> Html:
@@ -397,7 +402,7 @@ def _plan(file_name: str, verdict: PlanVerdict) -> Html:
     failed = next((step for step in verdict.steps if step.state == "failed"), None)
     if failed is None:
         unproved = sum(step.state == "open" for step in verdict.steps)
-        line = _valid(file_name, len(_PLAN_POINTS) + unproved, "a plan for ", headline(spec), word="VALID plan")
+        line = _valid(file_name, unproved, "a plan for ", headline(spec), word="VALID plan")
     else:
         line = tag("p", tag("strong", "NOT VALID"), ": ", name(file_name), class_="problem", role="alert")
     contents: list[object] = [tag("h2", "Result"), line]
@@ -405,7 +410,7 @@ def _plan(file_name: str, verdict: PlanVerdict) -> Html:
         contents.append(tag("p", tag("strong", "No noise is added: "), f"{verdict.no_noise}.", class_="warning"))
     contents += [tag("h3", "Steps of the proof"), _steps(verdict.steps)]
     if failed is None:
-        contents += [tag("h3", "Not checked"), _open(_PLAN_POINTS)]
+        contents += _open(_PLAN_POINTS)
     if failed is None and certificate.weights is not None:
         contents += [tag("h3", "Weights"), tag("p", weights_text(certificate))]
     title = "Look up your own budget" if failed is None else "Budgets that the plan is said to keep"
@@ -463,19 +468,18 @@ def _ledger_verdict(
     steps: Sequence[CheckStep],
     *,
     rows: Sequence[tuple[str, str]],
-    points: Sequence[str],
+    points: OpenPoints,
     head: str,
 ) -> Html:
     cells = [cell for key, value in rows for cell in (tag("dt", key), tag("dd", value))]
     return joined(
         [
             tag("h2", "Result"),
-            _valid(file_name, len(points), what),
+            _valid(file_name, len(points.to_give), what),
             tag("h3", "Proved"),
             _steps(steps),
             tag("dl", *cells),
-            tag("h3", "Not checked"),
-            _open(points),
+            *_open(points),
             tag("h3", "Head"),
             tag("p", tag("code", head, class_="long", id="ledger-head")),
             tag(

@@ -8,9 +8,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from tpmdp._util.arrays import BoolArray
 from tpmdp.errors import InputError
 from tpmdp.planning.baselines import totals_by_threshold
-from tpmdp.planning.plan import needs
+from tpmdp.planning.plan import Plan, needs
 from tpmdp.planning.plan import plan as make_plan
 from tpmdp.spec import Spec
 
@@ -18,6 +19,10 @@ _STEPS: Final = 40
 _DIGITS: Final = 3
 _FACTOR_MAX: Final = 1e6
 _PLANS_MAX: Final = 200  # of weighted plans that are tried
+_RECEIVERS_MAX: Final = 50
+_WEIGHTED_MAX: Final = 5
+_UNUSED: Final = 0.02  # a smaller part of a budget is not worth a word
+_SAME: Final = 1e-9  # relative
 
 
 def largest_threshold(spec: Spec, error: float, tolerate: int = 0, **weights: Any) -> int | None:
@@ -59,10 +64,34 @@ def budget_factor(spec: Spec, error: float, party: int | Sequence[int] | None = 
     >>> budget_factor(alike, error=7.0, party=0), budget_factor(alike, error=7.0, party=(0, 1))
     (None, 1.69)
     """
-    checked_error(error)
+    factor = _least_factor(spec, error, _scaled(spec, party), weights=weights)
+    return None if factor is None else _rounded_up(factor)
+
+
+def raised_budgets(spec: Spec, error: float, party: int | Sequence[int], **weights: Any) -> list[float] | None:
+    """The least epsilons of some parties, all times one factor, with which the expected error is at most this.
+
+    They have three digits, as those of `budget_floor`. None where `budget_factor` gives None.
+
+    >>> strict = Spec(epsilon=[0.5, 1.0, 1.0, 2.0], delta=1e-6, threshold=2)
+    >>> raised_budgets(strict, error=7.0, party=0), budget_floor(strict, error=7.0)
+    ([0.742], 0.742)
+    """
+    scaled = _scaled(spec, party)
+    factor = _least_factor(spec, error, scaled, weights=weights)
+    return None if factor is None else [_rounded_up(each * factor) for each in spec.epsilon[scaled].tolist()]
+
+
+def _scaled(spec: Spec, party: int | Sequence[int] | None) -> BoolArray:
+    """Whose epsilons change."""
     scaled = np.full(spec.count, party is None)
     if party is not None:
         scaled[[party] if isinstance(party, int) else list(party)] = True
+    return scaled
+
+
+def _least_factor(spec: Spec, error: float, scaled: BoolArray, weights: dict[str, Any]) -> float | None:
+    checked_error(error)
 
     def reaches(factor: float) -> bool:
         try:
@@ -80,7 +109,7 @@ def budget_factor(spec: Spec, error: float, party: int | Sequence[int] | None = 
     for _ in range(_STEPS):
         middle = (low + high) / 2
         low, high = (low, middle) if reaches(math.exp(middle)) else (middle, high)
-    return _rounded_up(math.exp(high))
+    return math.exp(high)
 
 
 def budget_floor(spec: Spec, error: float, **weights: Any) -> float | None:
@@ -108,6 +137,54 @@ def budget_floor(spec: Spec, error: float, **weights: Any) -> float | None:
         middle = (low + high) / 2
         low, high = (low, middle) if reaches(math.exp(middle)) else (middle, high)
     return _rounded_up(math.exp(high))
+
+
+def error_at_threshold(spec: Spec, threshold: int, tolerate: int = 0, **weights: Any) -> float:
+    """The expected error at another threshold, with `tolerate` parties that may drop out besides.
+
+    >>> spec = Spec(epsilon=[1.0, 1.0, 1.0, 2.0], delta=1e-6, threshold=1)
+    >>> error_at_threshold(spec, 2) <= 7.0 < error_at_threshold(spec, 3)
+    True
+    """
+    return _error_at(spec.replace(threshold=threshold + tolerate), weights)
+
+
+def unused_budgets(plan: Plan, **weights: Any) -> dict[int, float]:
+    """Parties that offer more than the plan uses, and the epsilon that each of them could offer instead.
+
+    That is its real epsilon, rounded up to three digits: the noise of the plan is enough for all of them at once, so
+    the expected error does not grow. It is computed again; the result is empty if it would grow nevertheless.
+
+    >>> unused_budgets(make_plan(Spec(epsilon=[0.5, 1.0, 2.0, 2.0], delta=1e-6, threshold=1)))
+    {2: 1.0, 3: 1.0}
+    """
+    spec, epsilon = plan.spec, plan.spec.epsilon.copy()
+    unused = {}
+    for party, (offered, real) in enumerate(
+        zip(spec.epsilon.tolist(), plan.protection().epsilon.tolist(), strict=True)
+    ):
+        lower = _rounded_up(real) if 0 < real < math.inf else offered
+        if lower < offered * (1 - _UNUSED):
+            unused[party] = epsilon[party] = lower
+    grown = unused and _error_at(spec.replace(epsilon=epsilon), weights) > plan.expected_error * (1 + _SAME)
+    return {} if grown else unused
+
+
+def best_single_receiver(spec: Spec, **weights: Any) -> tuple[int, float] | None:
+    """The receiver that alone gives the least expected error, and that error; None if there is one receiver at most.
+
+    Of many receivers, those with the largest needs are tried.
+
+    >>> best_single_receiver(Spec(epsilon=[2.0, 0.5, 1.0, 1.0], delta=1e-6, threshold=2, receivers=[0, 1]))[0]
+    1
+    """
+    receivers = np.flatnonzero(spec.receivers)
+    if len(receivers) < 2:
+        return None
+    most = _RECEIVERS_MAX if weights.get("weighting", "equal") == "equal" else _WEIGHTED_MAX
+    need = needs(spec)
+    tried = sorted(receivers.tolist(), key=lambda each: -need[each])[:most]
+    return min(((each, _error_at(spec.replace(receivers=[each]), weights)) for each in tried), key=lambda pair: pair[1])
 
 
 def _error_at(spec: Spec, weights: dict[str, Any]) -> float:

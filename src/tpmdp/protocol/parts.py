@@ -82,6 +82,6 @@ def compare_text(differences: list[str]) -> str:
     """What a party learns at its deadline if others have different studies.
 
     >>> compare_text(['beta has another query "stay"'])
-    'the deadline passed; beta has another query "stay": compare the study files, mend one and join again'
+    'the deadline passed; beta has another query "stay": compare the study files, correct one and join again'
     """
-    return f"the deadline passed; {'; '.join(differences)}: compare the study files, mend one and join again"
+    return f"the deadline passed; {'; '.join(differences)}: compare the study files, correct one and join again"

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 _NAMES_SHOWN: Final = 4
 _EARLIER_SHOWN: Final = 3
 _DIGITS: Final = 3
-NOT_ADDED: Final = "Epsilons of several sessions are not simply added: the noise of all counts."
 EYES_ONLY: Final = "For your eyes only: do not pass it on, it is not protected."
 NOBODY: Final = "nobody can. You are the only receiver."
 _WIDE: Final = 80  # columns from which more is shown
@@ -149,13 +148,13 @@ def cost_texts(check: PartyCheck) -> list[str]:
 def ledger_text(after: Spent, counted: float | None, budget: float) -> str:
     """What the ledger says after a session, at its own delta, where the session's epsilon is `counted`."""
     here = "" if counted is None else f", where this session is {rounded_up(counted, _DIGITS)}"
-    left = left_text(after.left, budget, _DIGITS)
-    room = "no room for one more" if left == NONE_LEFT else f"room for one more of {left}"
-    limit = f"{after.limit_epsilon:.12g}"
-    return (
-        f"Your ledger counts at delta {number(after.limit_delta)}{here}: {rounded_up(after.epsilon, _DIGITS)} of your "
-        f"limit of {limit} is spent afterwards, with {room}. {NOT_ADDED}"
-    )
+    counts = f"Your ledger counts at delta {number(after.limit_delta)}{here}. Afterwards:"
+    limit, left = f"{after.limit_epsilon:.12g}", left_text(after.left, budget, _DIGITS)
+    if left == NONE_LEFT:
+        return f"{counts} no room for a further session within your limit of {limit}."
+    difference = left_text(after.limit_epsilon - after.epsilon, budget, _DIGITS)
+    no_sum = "" if difference == left else f" (Not {difference}: epsilons do not simply add.)"
+    return f"{counts} room for one further session of up to {left}, within your limit of {limit}.{no_sum}"
 
 
 def earlier_texts(check: PartyCheck) -> list[str]:

@@ -25,7 +25,7 @@ _SEVERAL: Final = (
 )
 
 
-def learns_section(record: SessionRecord) -> Html:
+def learns_section(record: SessionRecord, *, is_headed: bool = True) -> Html:
     """Who learns what: as in the threat model, for this study."""
     study, terms = record.study, record.joint_terms
     others = [party.name for party in study.parties if party.name not in study.receivers]
@@ -54,7 +54,8 @@ def learns_section(record: SessionRecord) -> Html:
         text = f"{metadata}. Its operator need not be trusted with data, and can stop the session"
         rows.append(["the relay", f"public keys, hashes of the study's name and plan, {text}"])
     rows.append(["anybody on the network", metadata])
-    return tag("section", tag("h2", "Who learns what"), table(["who", "learns"], rows))
+    heading = [tag("h2", "Who learns what")] if is_headed else []
+    return tag("section", *heading, table(["who", "learns"], rows))
 
 
 def promise_section(record: SessionRecord, promised: Sequence[PartyPromise], party: str = "") -> Html:
@@ -139,7 +140,7 @@ def _not_promised(record: SessionRecord) -> list[str]:
     return texts
 
 
-def coalitions_section(record: SessionRecord, promised: Sequence[PartyPromise]) -> Html:
+def coalitions_section(record: SessionRecord, promised: Sequence[PartyPromise], *, is_headed: bool = True) -> Html:
     """What each party offers and is promised, against whom."""
     study = record.study
     mine = {each.party for each in record.parties}
@@ -171,7 +172,7 @@ def coalitions_section(record: SessionRecord, promised: Sequence[PartyPromise]) 
     drop = " Those that drop out count as members." if study.tolerate else ""
     return tag(
         "section",
-        tag("h2", "Each party and its worst coalition"),
+        *([tag("h2", "Each party and its worst coalition")] if is_headed else []),
         table(headings, rows, numbers={1, 2, 3, 4, 5, 6, 7}, has_cards=True),
         *([tag("p", f"{more} more parties are in the record below.", class_="note")] if more > 0 else []),
         tag(
@@ -192,7 +193,7 @@ def _beyond(epsilon: float | None) -> str:
     return rounded_up(epsilon, 4) if math.isfinite(epsilon) else "no protection"
 
 
-def person_section(record: SessionRecord) -> Iterator[Html]:
+def person_section(record: SessionRecord, *, is_headed: bool = True) -> Iterator[Html]:
     """What a person with records at several parties is promised; nothing without noise."""
     study, terms = record.study, record.joint_terms
     if lacks_noise(terms):
@@ -207,12 +208,12 @@ def person_section(record: SessionRecord) -> Iterator[Html]:
         people = pair_promises(terms, mine or holders[:ROWS_MAX])
         if 2 < len(holders) <= PLACES_MAX:
             people.append(person_promise(terms, holders))
-    heading = tag("h2", "A person with records at several parties")
+    heading = [tag("h2", "A person with records at several parties")] if is_headed else []
     several = Html(f"{tag('code', 'tpmdp plan study.toml --person a,b,c')} computes it for any parties.")
     if record.study.rounds > 1:
         several = Html("It is for all rounds together.")
     if not people:
-        yield tag("section", heading, tag("p", "Such a person has less protection. ", several))
+        yield tag("section", *heading, tag("p", "Such a person has less protection. ", several))
         return
     rows = [
         [
@@ -228,7 +229,7 @@ def person_section(record: SessionRecord) -> Iterator[Html]:
     unit = "one record" if study.unit == "record" else "any number of records"
     yield tag(
         "section",
-        heading,
+        *heading,
         tag(
             "p",
             "The records of such a person move the answer together. So the person has less protection than with a "

@@ -25,7 +25,7 @@ from tpmdp.report.html_promise import ROWS_MAX, coalitions_section, learns_secti
 from tpmdp.report.html_sections import charges_section, show_time, sweep_section, verify_section
 from tpmdp.report.html_style import STYLE
 from tpmdp.report.markup import Html, joined, name, names, table, tag
-from tpmdp.report.numbers import interval, plural
+from tpmdp.report.numbers import interval, plural, with_sign
 from tpmdp.report.panels import interval_text, panels
 from tpmdp.report.promise import promises_of
 from tpmdp.report.queries import assumed_text, error_text, rounds_text
@@ -242,7 +242,7 @@ def _answer_row(answer: Answer, weighted: bool, further: Sequence[str], *, whole
 
 def _expected(record: SessionRecord) -> Html:
     expected = expect(record.study).queries
-    rows = [[label, str(text).replace("+-", "±")] for each in expected for label, text in expected_rows(each)]
+    rows = [[label, with_sign(str(text))] for each in expected for label, text in expected_rows(each)]
     assumed = assumed_text(record.study, expected)
     hint = "The answer is not in this file. A receiver can make a report that has it, on the page or with tpmdp report."
     return tag(

@@ -23,6 +23,24 @@ def three_digits(value: float) -> str:
     return rounded(value, value / 10)
 
 
+def plus_minus(text: str) -> str:
+    """A number with its sign, which no line break separates.
+
+    >>> plus_minus("16.8") == "±\\u00a016.8"
+    True
+    """
+    return f"±\u00a0{text}"
+
+
+def with_sign(text: str) -> str:
+    """A text of the command line with the sign that pages have.
+
+    >>> with_sign("about +- 1.96") == "about ±\\u00a01.96"
+    True
+    """
+    return text.replace("+- ", plus_minus("")).replace("+-", "±")
+
+
 def short_name(spec: Spec, party: int, most: int = NAME_SHOWN) -> str:
     """The party's name, shortened for tables and pictures.
 

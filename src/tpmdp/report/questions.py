@@ -92,6 +92,34 @@ def question_text(query: BaseQuery) -> str:
     return f"{text}?{share}"
 
 
+def short_text(query: BaseQuery) -> str:
+    """What a query asks, in a few words, for a line that lists several.
+
+    >>> from tpmdp.queries.catalogue import make_query
+    >>> short_text(make_query({"name": "stay", "kind": "mean", "column": "days", "low": 0, "high": 30}))
+    'mean of days'
+    >>> ages = {"name": "ages", "kind": "histogram", "column": "age", "edges": [0, 18, 65], "where": "sex = 1"}
+    >>> short_text(make_query(ages))
+    'number of records by age, among records with sex = 1'
+    """
+    settings = query.settings()
+    kind, column = settings["kind"], settings.get("column")
+    if kind == "count":
+        text = _question(settings).replace("How many records have ", "number of records with ")
+        text = text.replace("How many records are there", "number of records")
+    elif kind == "histogram":
+        text = f"number of records by {column}"
+    elif kind == "maximum":
+        text = f"largest of: {_question(settings['of'])}"
+    else:
+        sides = [settings[side]["column"] for side in _SIDES if side in settings]
+        named = [settings[key] for key in ("column", "target", "event") if settings.get(key)] or sides
+        named = named or [each.column for each in settings.get("bounds", ()) if hasattr(each, "column")]
+        text = f"{kind.replace('_', ' ')}{' of ' if named else ''}{' and '.join(map(str, named))}"
+    text += f", among records with {settings['where']}" if "where" in settings else ""
+    return text + "".join(f", for each {group}" for group in settings.get("by", {}))
+
+
 def _question(settings: Mapping[str, Any]) -> str:
     kind, column, target = settings["kind"], settings.get("column"), settings.get("target")
     within = f"(values are cut to {_value(settings['low'])} to {_value(settings['high'])})" if "low" in settings else ""

@@ -22,6 +22,8 @@ _ROWS_MAX: Final = 60
 _LABEL_SHOWN: Final = 56
 _GRID: Final = "#E6E6E6"
 _BARS_NAMED: Final = 9
+_TO_BELOW: Final = " to below "
+_LINE: Final = 14.0  # height of a line of text
 _CHARACTER: Final = 6.0  # width of a character, about
 _WIDE_CHARACTER: Final = 7.6  # the same on a narrow screen, where letters are larger
 Place = Callable[[float], float]
@@ -121,9 +123,10 @@ def bars(panel: Panel) -> Html:
             parts.append(_line((middle, up(row.low)), (middle, up(row.high)), colour=BLACK))
     parts.append(_line((left, up(0.0)), (_WIDTH - 8, up(0.0)), colour=GREY))
     parts += _bar_names([row.label for row in rows], left, width, y=bottom + 16)
-    parts.append(_words(_short(panel.across, 50), (left + _WIDTH) / 2, bottom + 36, anchor="middle"))
+    end = bottom + 36 + _LINE * any(_TO_BELOW in row.label for row in rows)
+    parts.append(_words(_short(panel.across, 50), (left + _WIDTH) / 2, end, anchor="middle"))
     parts.append(_upright_words(panel.axis, 12, (top + bottom) / 2))
-    return _svg(bottom + 44, f"{panel.title}: histogram with 95 % intervals", parts)
+    return _svg(end + 8, f"{panel.title}: histogram with 95 % intervals", parts)
 
 
 def lines(chart: Chart, title: str) -> Html:
@@ -216,16 +219,15 @@ def _left_axis(values: Sequence[float], up: Place, *, left: float) -> list[Html]
 
 
 def _bar_names(labels: Sequence[str], left: float, width: float, y: float) -> list[Html]:
-    """Names under bars, or the edges between bins."""
-    if all(" to below " in label for label in labels):
-        labels = [label.split(" to below ")[0] for label in labels] + [labels[-1].split(" to below ")[1]]
-        places = [left + width * place for place in range(len(labels))]
-    else:
-        places = [left + width * (place + 0.5) for place in range(len(labels))]
+    """Names under bars; those of bins have two lines. Bins are drawn as wide as each other: there is no number axis."""
     step = max(1, math.ceil(len(labels) / _BARS_NAMED))
     most = max(4, int(step * width / _CHARACTER))
-    pairs = list(zip(labels, places, strict=True))[::step]
-    return [_words(_short(label, most), place, y, anchor="middle") for label, place in pairs]
+    lines = [label.partition(_TO_BELOW) for label in labels]
+    return [
+        _words(_short(text, most), left + width * (place + 0.5), y + _LINE * line, anchor="middle")
+        for place, (low, to, high) in list(enumerate(lines))[::step]
+        for line, text in enumerate([f"{low} to", f"below {high}"] if to else [low])
+    ]
 
 
 def _place(ends: Pair, onto: Pair) -> Place:

@@ -23,7 +23,7 @@ from tpmdp.report.html_report import parse_record, read_page, read_text
 from tpmdp.report.numbers import plural
 from tpmdp.report.plan import factor_text, headline, optimality_text
 from tpmdp.spec import Spec
-from tpmdp.study.party_record import LedgerComparison
+from tpmdp.study.party_record import LedgerComparison, OpenPoints
 from tpmdp.study.record import SessionRecord
 
 FileKind = Literal["plan", "record", "page", "export", "ledger"]
@@ -118,10 +118,10 @@ class RecordVerdict:
         """The hash of the study without keys, which a draft has, too."""
         return self.record.terms.keyless_hash.hex()
 
-    def open_points(self, **where: str) -> list[str]:
+    def open_points(self, **where: str) -> OpenPoints:
         """What was not checked, in words; `where` says how more can be given, as `SessionRecord.open_points` does."""
         points = self.record.open_points(self.compared, is_approved=self.is_approved, **where)
-        return [self.why_not, *points] if self.why_not else points
+        return OpenPoints((self.why_not, *points.to_give), points.never) if self.why_not else points
 
 
 def read_record(path: Path, kinds: Kinds = KINDS, *, is_page: bool) -> ReadRecord:
@@ -181,15 +181,26 @@ def verify_plan(path: Path, progress: Progress | None = None) -> PlanVerdict:
     return PlanVerdict(spec, certificate, verdict, steps=tuple(_plan_steps(spec, certificate, verdict)))
 
 
-def _coalitions(spec: Spec) -> str:
+def _coalitions(spec: Spec, which: str = "every") -> str:
     if isinstance(spec.threshold, int):
-        return f"every coalition of up to {plural(spec.threshold, 'party', 'parties')}"
-    return "every coalition up to the size of each party's own threshold"
+        return f"{which} coalition of up to {plural(spec.threshold, 'party', 'parties')}"
+    return f"{which} coalition up to the size of each party's own threshold"
 
 
 _BOUND: Final = "The bound on the noise holds"
 _LEAST: Final = "Optimal: no plan with less noise keeps these budgets"
 _MORE: Final = "Not shown to be optimal: the total is {} the proven lower bound"
+
+
+def _failures(spec: Spec) -> dict[str, str]:
+    """The same steps where they do not hold."""
+    return {
+        "form": "The proof is for another question than the plan",
+        "need": "A need is too small for its budget",
+        "privacy": f"Not private against {_coalitions(spec, 'some')}",
+        "bound": "The bound on the noise does not hold",
+        "optimality": "Not of the least noise, or not of the noise that it states",
+    }
 
 
 def _titles(spec: Spec) -> dict[str, str]:
@@ -233,7 +244,9 @@ def _failed_steps(spec: Spec, error: CertificateError) -> list[CheckStep]:
         states[key] = "failed" if key == failed else ("open" if "failed" in states.values() else "proved")
     return [
         CheckStep(
-            state, title, {"failed": f"{error}. {meaning_of(error)}", "open": "Not checked.", "proved": ""}[state]
+            state,
+            _failures(spec)[key] if state == "failed" else title,
+            {"failed": f"{error}. {meaning_of(error)}", "open": "Not checked.", "proved": ""}[state],
         )
         for (key, title), state in zip(_titles(spec).items(), states.values(), strict=True)
     ]
@@ -332,34 +345,31 @@ def ledger_steps(entries: int, has_noted: bool) -> list[CheckStep]:
 OTHER_LEDGERS: Final = "whether the party has other ledgers: what it spends there is not counted here"
 
 
-def live_open_points(has_noted: bool, is_bound: bool) -> list[str]:
+def live_open_points(has_noted: bool, is_bound: bool) -> OpenPoints:
     """What a check of a ledger on this machine cannot show, in words.
 
-    >>> len(live_open_points(has_noted=True, is_bound=True))
-    2
+    >>> points = live_open_points(has_noted=True, is_bound=True)
+    >>> len(points.to_give), len(points.never)
+    (0, 2)
     """
-    points = [
-        "whether entries after the newest one here were cut off: compare the head with one that somebody else noted"
-    ]
-    if not has_noted:
-        points.append("that the ledger was never written anew as a whole: only a hash noted earlier shows that")
-    if not is_bound:
-        points.append("whose key it belongs to: it was not used with one yet")
-    return [*points, OTHER_LEDGERS]
+    anew = "that the ledger was never written anew as a whole: only a hash noted earlier shows that"
+    cut = "whether entries after the newest one here were cut off: compare the head with one that somebody else noted"
+    unbound = [] if is_bound else ["whose key it belongs to: it was not used with one yet"]
+    return OpenPoints(() if has_noted else (anew,), (cut, *unbound, OTHER_LEDGERS))
 
 
 def verdict_words(what: str, open_points: int) -> str:
-    """The first words of a verdict, which claim no more than was checked.
+    """The first words of a verdict, which claim no more than was checked; `open_points` can still be checked.
 
     >>> verdict_words("VALID", 2), verdict_words("VALID plan", 0)
-    ('VALID as far as it can be checked here: 2 points open', 'VALID plan')
+    ('VALID as far as it can be checked here: 2 points open', 'VALID plan as far as a file can show')
     """
     if not open_points:
-        return what
+        return f"{what} as far as a file can show"
     return f"{what} as far as it can be checked here: {plural(open_points, 'point')} open"
 
 
-def export_open_points(check: ExportCheck) -> list[str]:
+def export_open_points(check: ExportCheck) -> OpenPoints:
     """What an export cannot show, in words."""
     points = [
         "whose ledger this is: an export has neither the party's name nor the ledger's id, so the hash before its "
@@ -372,7 +382,7 @@ def export_open_points(check: ExportCheck) -> list[str]:
     points.append("that the newest entries are there: the end can be cut off unseen; compare the head with the party")
     if not check.has_noted:
         points.append("that the ledger was never written anew as a whole: only a hash noted earlier shows that")
-    return [*points, OTHER_LEDGERS]
+    return OpenPoints(never=(*points, OTHER_LEDGERS))
 
 
 def balance_text(unit: str, balance: Totals | Spent) -> str:

@@ -13,7 +13,6 @@ from typing import Any, Final
 from tpmdp._util.files import readable, replacing
 from tpmdp.errors import FileError, InputError
 from tpmdp.queries.catalogue import KINDS, Kinds
-from tpmdp.study.fingerprint import phrase_of
 from tpmdp.study.identity import parse_public, public_key_text
 from tpmdp.study.model import Study
 
@@ -79,11 +78,11 @@ def invitation(study: Study, party: str, *, relay: str | None = None) -> str:
             f"Wait:     the study lacks the public keys of {', '.join(lacking)}. Join with the file that has them all."
         ]
     else:
-        phrase = " ".join(phrase_of(study.terms().plan_hash))
         url = "" if not study.computation.uses_relay else f" --relay {shlex.quote(relay or _NO_RELAY)}"
         lines += [
             f"Compare:  tpmdp fingerprint {file}",
-            f"          should print, for every party: {phrase}",
+            "          prints ten words, as the page does. Compare them with the other parties by telephone: all must",
+            "          have the same. They are not in this file, since whoever changed it could write others.",
             f"Check:    tpmdp check {file} --as {party} --key {party}.key{data}",
             f"Join:     tpmdp join {file} --as {party} --key {party}.key{data}{url}",
         ]

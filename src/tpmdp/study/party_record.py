@@ -94,6 +94,24 @@ class PartyRecord:
 
 
 @dataclass(frozen=True)
+class OpenPoints:
+    """What a check has not proved, in words: what somebody can still give, and what no file can show.
+
+    >>> points = OpenPoints(("the answer: give a ledger",), ("whether the data are true",))
+    >>> len(points.every), "the answer: give a ledger" in points.every
+    (2, True)
+    """
+
+    to_give: tuple[str, ...] = ()
+    never: tuple[str, ...] = ()
+
+    @property
+    def every(self) -> list[str]:
+        """All of them."""
+        return [*self.to_give, *self.never]
+
+
+@dataclass(frozen=True)
 class LedgerComparison:
     """What a ledger shows about a record: what agrees, in words, and what the ledger cannot tell any more."""
 

@@ -30,7 +30,7 @@ from tpmdp.queries.rounds import Point
 from tpmdp.study.cost import JointTerms, all_terms, check_joint, joint_epsilon
 from tpmdp.study.expectation import trial_terms
 from tpmdp.study.model import Study
-from tpmdp.study.party_record import LedgerBalance, LedgerComparison, PartyRecord, party_of
+from tpmdp.study.party_record import LedgerBalance, LedgerComparison, OpenPoints, PartyRecord, party_of
 from tpmdp.study.progress import sessions_in, stand_ins
 from tpmdp.study.session import key_of
 from tpmdp.study.shared_job import shared_job
@@ -394,35 +394,35 @@ class SessionRecord:
         by_ledger: str = "with --ledger",
         by_hash: str = "with --approved",
         by_words: str = "tpmdp fingerprint",
-    ) -> list[str]:
+    ) -> OpenPoints:
         """What neither the record alone nor a comparison with these ledgers proves, in words.
 
         `by_ledger` and `by_hash` say where a ledger and the hash of the draft are given; `by_words` has the ten words.
         """
-        points = [point for each in compared for point in each.open_points]
+        to_give, never = [], [point for each in compared for point in each.open_points]
         done = {each.party for each in compared}
         others = [record.party for record in self.parties if record.party not in done]
         if others:
             whose = "yours" if not done else "theirs"
             have, has = ("the ledgers", "have") if len(others) > 1 else ("the ledger", "has")
-            points.append(f"that {have} of {_some(others)} really {has} these entries: give {whose} {by_ledger}")
-            points.append(
+            to_give.append(f"that {have} of {_some(others)} really {has} these entries: give {whose} {by_ledger}")
+            to_give.append(
                 f"limits, sums spent, bytes sent and drop-outs as {_some(others)} saw them: only their ledgers tell"
             )
         absent = [party.name for party in self.study.parties if party.name not in {each.party for each in self.parties}]
         if self.parties and absent:
-            points.append(f"what {_some(absent)} did: this report has no entries of theirs")
+            never.append(f"what {_some(absent)} did: this report has no entries of theirs")
         if not is_approved:
-            points.append(f"that this is the study you approved: give the hash of the draft {by_hash}")
+            to_give.append(f"that this is the study you approved: give the hash of the draft {by_hash}")
         if not self.is_draft:
-            points.append(f"who holds the keys: one person can make them all; compare {by_words} by telephone")
+            never.append(f"who holds the keys: one person can make them all; compare {by_words} by telephone")
         if self.answers is not None and not any(each.has_answer for each in compared):
-            points.append(f"that this is the answer: give the ledger of a receiver {by_ledger}")
+            to_give.append(f"that this is the answer: give the ledger of a receiver {by_ledger}")
         if self.study.purpose or self.study.contact:
-            points.append("purpose and contact: nobody signs them")
-        points.append("whether every party adds its noise: nobody can see whether another one did")
-        points.append("whether the data of the other parties are true: nobody can see it")
-        return points
+            never.append("purpose and contact: nobody signs them")
+        never.append("whether every party adds its noise: nobody can see whether another one did")
+        never.append("whether the data of the other parties are true: nobody can see it")
+        return OpenPoints(tuple(to_give), tuple(never))
 
 
 def _plain_entry(entry: Entry) -> dict[str, Any]:

@@ -29,7 +29,7 @@
       if (news) news.scrollIntoView({ block: "nearest" });
     }
     if (isAside) for (const line of document.querySelectorAll("#problem .problem")) line.dataset.aside = "";
-    markFieldSoon();
+    markFieldsSoon();
     if (id && document.activeElement !== active) {
       const again = document.getElementById(id);
       if (again) {
@@ -56,40 +56,77 @@
     }
   }
 
-  // The message about a field stands under it. While somebody types, it waits: half a number is no mistake.
+  // The messages about fields stand under them. While somebody types, they wait: half a number is no mistake.
   let waitingMark = 0;
-  function markFieldSoon() {
+  function markFieldsSoon() {
     clearTimeout(waitingMark);
-    const line = document.querySelector("#problem [data-field]");
-    for (const place of document.querySelectorAll("[data-outdated]")) {
-      const any = document.querySelector("#problem .problem:not([data-aside])"); // about files: results are as they were
-      place.textContent = any ? "Not up to date: " + (any.dataset.fix ? `mend ${any.dataset.fix}.` : any.textContent) : "";
-    }
-    const field = line && document.getElementById(line.dataset.field);
-    document.getElementById("problem")?.classList.toggle("hidden", Boolean(field));
-    const marked = document.querySelector("[aria-invalid][data-described]");
-    if (!field || field !== marked) unmarkField();
-    const shown = document.getElementById("field-problem");
-    if (!field || (shown && shown.textContent === line.textContent)) return;
-    waitingMark = setTimeout(() => markField(field, line.textContent), shown ? 0 : 500);
+    const lines = [...document.querySelectorAll("#problem .problem")];
+    const old = lines.filter((line) => !("aside" in line.dataset)); // others are about files: results are as they were
+    const fixes = old.map((line) => line.dataset.fix).filter(Boolean);
+    const why = old.length ? "Not up to date: " + (fixes.length ? `correct ${fixes.join("; ")}.` : old[0].textContent) : "";
+    for (const place of document.querySelectorAll("[data-outdated]")) place.textContent = why;
+    const wrong = wrongFields();
+    document.getElementById("problem")?.classList.toggle("hidden", wrong.size > 0 && lines.every((line) => document.getElementById(line.dataset.field || "")));
+    for (const message of document.querySelectorAll("[data-message]"))
+      if (!wrong.has(message.dataset.message)) unmarkField(message);
+    markNoted();
+    const isShown = document.querySelector("[data-message]");
+    if (wrong.size) waitingMark = setTimeout(markFields, isShown ? 0 : 500);
   }
 
-  function unmarkField() {
-    for (const old of document.querySelectorAll("[data-described]")) {
-      old.removeAttribute("aria-invalid");
-      if (old.dataset.described) old.setAttribute("aria-describedby", old.dataset.described);
-      else old.removeAttribute("aria-describedby");
-      delete old.dataset.described;
+  /** The first message about each field, by its id. */
+  function wrongFields() {
+    const wrong = new Map();
+    for (const line of document.querySelectorAll("#problem [data-field]"))
+      if (document.getElementById(line.dataset.field) && !wrong.has(line.dataset.field)) wrong.set(line.dataset.field, line.textContent);
+    return wrong;
+  }
+
+  function markFields() {
+    for (const [id, text] of wrongFields()) markField(document.getElementById(id), text);
+  }
+
+  function unmarkField(message) {
+    const field = document.getElementById(message.dataset.message);
+    message.remove();
+    if (field && "described" in field.dataset) unmark(field);
+  }
+
+  function unmark(field) {
+    field.removeAttribute("aria-invalid");
+    if (field.dataset.described) field.setAttribute("aria-describedby", field.dataset.described);
+    else field.removeAttribute("aria-describedby");
+    delete field.dataset.described;
+    delete field.dataset.noted;
+  }
+
+  function mark(field, by) {
+    field.dataset.described = field.getAttribute("aria-describedby") || "";
+    field.setAttribute("aria-invalid", "true");
+    field.setAttribute("aria-describedby", (field.dataset.described + " " + by).trim());
+  }
+
+  /** Lines that the server has put at a field, with data-marks=ID, mark it as long as they stand there. */
+  function markNoted() {
+    const lines = [...document.querySelectorAll("[data-marks]")];
+    for (const field of document.querySelectorAll("[data-noted]"))
+      if (!lines.some((line) => line.dataset.marks === field.id)) unmark(field);
+    for (const line of lines) {
+      const field = document.getElementById(line.dataset.marks);
+      if (!field || "described" in field.dataset) continue;
+      mark(field, line.id);
+      field.dataset.noted = "";
     }
-    document.getElementById("field-problem")?.closest("[data-message]").remove();
   }
 
   function markField(field, text) {
-    if (!field.isConnected) return;
-    unmarkField();
+    const before = [...document.querySelectorAll("[data-message]")].find((each) => each.dataset.message === field.id);
+    if (before && before.textContent === text && "described" in field.dataset) return;
+    if (before) unmarkField(before);
+    if ("described" in field.dataset) unmark(field);
     const row = field.closest("table.parties tr");
     const message = document.createElement("p");
-    message.id = "field-problem";
+    message.id = "field-problem-" + field.id;
     message.textContent = text;
     let holder = message;
     if (row) {
@@ -100,11 +137,9 @@
       holder.append(cell);
       row.after(holder);
     } else field.after(message);
-    holder.dataset.message = "";
+    holder.dataset.message = field.id;
     holder.classList.add("field-problem");
-    field.dataset.described = field.getAttribute("aria-describedby") || "";
-    field.setAttribute("aria-invalid", "true");
-    field.setAttribute("aria-describedby", (field.dataset.described + " field-problem").trim());
+    mark(field, message.id);
   }
 
   /** After a button: the field that it stumbled over. */
@@ -117,7 +152,7 @@
     }
     for (let around = field.closest("details"); around; around = around.parentElement.closest("details")) around.open = true;
     clearTimeout(waitingMark);
-    markField(field, line.textContent);
+    markFields();
     field.focus();
   }
 
@@ -177,7 +212,7 @@
     line.setAttribute("role", "alert");
     line.textContent = text;
     place.replaceChildren(line);
-    markFieldSoon();
+    markFieldsSoon();
   }
 
   /** A file, or another view: fetched, so that a problem is shown here and nothing that was typed is lost. */
@@ -197,7 +232,7 @@
       if (to) location.assign(to);
       else if (answer.ok && name) {
         document.getElementById("problem")?.replaceChildren();
-        markFieldSoon();
+        markFieldsSoon();
         saveFile(await answer.blob(), name[1]);
         if (said) said.textContent = `Saved as ${name[1]}: your browser put it where it puts downloads.`;
       } else {
@@ -371,5 +406,5 @@
   }
   document.addEventListener("tpmdp:placed", startPolls);
   startPolls();
-  markFieldSoon();
+  markFieldsSoon();
 })();

@@ -20,6 +20,7 @@ from tpmdp.data.table import Table
 from tpmdp.engines.memory import MemoryEngine
 from tpmdp.experiments.population import RANGES, synthetic_adults
 from tpmdp.ledger import Ledger
+from tpmdp.study.invitation import invitation
 
 pytestmark = pytest.mark.process
 
@@ -179,6 +180,11 @@ def test_every_party_is_charged_for_what_it_holds(tmp_path: Path) -> None:
 
 
 # On the command line --------------------------------------------------------------------------------------------------
+
+
+def test_an_invitation_says_that_spu_is_needed() -> None:
+    assert "Needs:    Linux, and SPU" in invitation(Study.parse({**VERTICAL, "threshold": 2}), "bank")
+    assert "Needs:" not in invitation(Study.parse(VERTICAL), "bank")
 
 
 def write(folder: Path, document: dict[str, Any]) -> Path:

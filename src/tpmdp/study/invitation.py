@@ -31,6 +31,7 @@ RELAY_TEXT: Final = (
     "A relay is a server that passes on the parties' messages. It sees them encrypted only. One of the parties runs "
     "it, or somebody on whom they agree: tpmdp relay."
 )
+SPU_TEXT: Final = "Linux, and SPU in an environment of its own. tpmdp check says how to make it, if it is missing."
 START_TEXT: Final = (
     "Agree on a moment to start. Then each party joins: on its page, in Take part, or with the command in its file. "
     "All of them must stay online until the answer is there; each waits for the others until the study's deadline. A "
@@ -71,6 +72,8 @@ def invitation(study: Study, party: str, *, relay: str | None = None) -> str:
             f"Key:      tpmdp keygen {party}",
             "          and send the line that it prints, or that the page shows, to the author of the study.",
         ]
+    if study.engine_used == "spu":
+        lines += [f"Needs:    {SPU_TEXT}"]
     if study.computation.uses_relay:
         lines += [f"Relay:    {relay or 'the address on which the parties agree'}", *_wrapped(RELAY_TEXT)]
     if lacking:

@@ -104,7 +104,7 @@ def row(parties: int, records: int, columns: int, repeats: int) -> Row:
     return Row(f"{what}, against shares", times(ours / theirs), "at most 3x", note)
 
 
-def rows(size: Size = FULL) -> list[Row]:
+def all_rows(size: Size = FULL) -> list[Row]:
     """The rows on pairs."""
     return [
         row(parties, records, columns, size.repeats)
@@ -120,7 +120,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--toy", action="store_true", help="sizes that show only that it runs")
     given = parser.parse_args()
-    text = HEAD + table(rows(TOY if given.toy else FULL)) + f"\nMeasured with {', '.join(requirements())}.\n"
+    text = HEAD + table(all_rows(TOY if given.toy else FULL)) + f"\nMeasured with {', '.join(requirements())}.\n"
     print(text)
     if given.out is not None:
         given.out.write_text(text)

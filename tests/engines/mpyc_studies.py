@@ -92,7 +92,7 @@ class Parties:
 
     def table(self, name: str) -> Table:
         random = np.random.default_rng(NAMES.index(name))
-        column = "abc"[NAMES.index(name)] if self.study.queries[0].kind == "vertical_regression" else "a"
+        column = "abc"[NAMES.index(name)] if self.study.queries[0].kind_name() == "vertical_regression" else "a"
         return {column: random.choice([-1.0, 1.0], RECORDS)}
 
     def join(self, name: str, **options: Any) -> PartyRelease:

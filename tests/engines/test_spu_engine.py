@@ -126,7 +126,7 @@ def frames_of(sent: bytes) -> Iterator[bytes]:
 
 
 def test_the_benchmark_runs() -> None:
-    assert len(pairs.rows(pairs.TOY)) == 2
+    assert len(pairs.all_rows(pairs.TOY)) == 2
 
 
 def test_a_third_party_without_columns_adds_noise_and_may_receive() -> None:

@@ -290,7 +290,8 @@ def _consequences(check: PartyCheck) -> list[str]:
     if check.ledger in ("new", "not given"):
         limit = f"{after.limit_epsilon:.12g}"
         texts.append(
-            f"The limit {limit} comes from the study, so its author chose it. Your organisation should decide its own."
+            f"The limit {limit} comes from the study, so its author chose it. Your organisation should decide its own: "
+            "once the ledger is there, tpmdp ledger limit FILE --epsilon E sets another."
         )
     return texts
 

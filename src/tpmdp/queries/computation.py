@@ -261,7 +261,7 @@ class SharedFunction(Computation):
         shares = "mpyc" in self.query.functions
         engine = setting.engine or ("mpyc" if shares and (few or setting.guarantee == "statistical") else "spu")
         if engine not in self.query.functions:
-            rule = f"cannot compute a {self.query.kind}"
+            rule = f"cannot compute a {self.query.kind_name()}"
             raise InputError("engine", engine, rule, "remove it")
         if engine == "spu":
             self._check_pairs(setting)
@@ -281,7 +281,7 @@ class SharedFunction(Computation):
         holders = sum(records > 0 for records in setting.parties.values())
         if not self.query.in_pairs and holders > 2:
             half = f"less than half the number of parties ({len(setting.parties)})"
-            rule = f"must be {half} for a {self.query.kind} over more than two parties"
+            rule = f"must be {half} for a {self.query.kind_name()} over more than two parties"
             remedy = "add parties or lower it: only sums, and products of columns, work for any number"
             raise InputError("threshold", setting.threshold, rule, remedy)
 

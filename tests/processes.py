@@ -8,6 +8,7 @@ from __future__ import annotations
 import subprocess
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -79,3 +80,26 @@ def run(
     with Process("tpmdp", *arguments, folder=folder, environment=environment) as process:
         out, errors = process.communicate()
         return subprocess.CompletedProcess(list(map(str, arguments)), process.wait(), out, errors)
+
+
+def parents() -> dict[int, int]:
+    """The parent of every process of this machine."""
+    found = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended
+            found[int(entry.name)] = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+    return found
+
+
+def children_of(pid: int) -> list[int]:
+    return [child for child, parent in parents().items() if parent == pid]
+
+
+def working_in(folder: Path) -> dict[int, str]:
+    """The processes whose current folder this is, by number; those that have ended do not count."""
+    found = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if (entry / "cwd").readlink() == folder:
+                found[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+    return found

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.engines.direct_stage import HOST, TOTAL, Stage
 from tests.engines.mpyc_leak import differences
-from tests.engines.mpyc_stage import HOST, TOTAL, Stage
 from tests.patience import HANG_S
 from tests.protocol.sessions import World
 from tpmdp import InputError

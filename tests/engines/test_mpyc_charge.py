@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tests.engines.mpyc_studies import NAMES, Parties
+from tests.engines.direct_studies import NAMES, Parties
 from tests.patience import HANG_S
 from tests.protocol.sessions import World
 from tpmdp import InputError

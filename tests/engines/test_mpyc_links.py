@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.engines.mpyc_stage import HOST, Puppet, Stage
+from tests.engines.direct_stage import HOST, Puppet, Stage, frame
 from tests.patience import HANG_S
 from tests.protocol.sessions import World
 from tpmdp._util.clock import now_s
-from tpmdp.engines.direct.link import _FRAME, LinkKind
+from tpmdp.engines.direct.link import LinkKind
 from tpmdp.engines.direct.network import SILENT_MAX, Network, listen
 from tpmdp.engines.direct.record import LENGTH_BYTES, RECORD_MAX, TAG_BYTES, DirectError, decode_hello
 from tpmdp.protocol.parts import encode_parts
@@ -180,10 +180,6 @@ def test_garbage_and_idle_connections_keep_nobody_out() -> None:
 # --- cheats ------------------------------------------------------------------------------------------------------
 
 
-def frame(kind: int, body: bytes, length: int | None = None) -> bytes:
-    return _FRAME.pack(kind, 0, len(body) if length is None else length) + body
-
-
 def flipped(puppet: Puppet) -> bytes:
     record = bytearray(puppet.seal.record(frame(LinkKind.DATA, b"share")))
     record[10] ^= 1
@@ -204,7 +200,7 @@ CHEATS: dict[str, Any] = {
     ),
     "left too early|was lost": lambda puppet: puppet.seal.record(frame(LinkKind.BYE, b"")),
     "sent more than the function needs": lambda puppet: b"".join(
-        puppet.seal.record(_FRAME.pack(LinkKind.DATA, number, 1 << 19) + bytes(1 << 19)) for number in range(40)
+        puppet.seal.record(frame(LinkKind.DATA, bytes(1 << 19), label=number)) for number in range(40)
     ),
 }
 

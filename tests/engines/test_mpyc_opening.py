@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.engines.mpyc_stage import Stage
-from tests.engines.mpyc_studies import RECORDS, Parties
+from tests.engines.direct_stage import Stage
+from tests.engines.direct_studies import Parties
 from tests.protocol.sessions import World
 from tpmdp._util.arrays import IntArray
 from tpmdp._util.clock import now_s
@@ -21,13 +21,14 @@ from tpmdp.errors import DeadlineError
 from tpmdp.ledger import LedgerError
 from tpmdp.study.release import PartyRelease
 from tpmdp.study.session import key_of
+from tpmdp.study.shared_job import shared_job
 
 pytestmark = pytest.mark.process
 
 
-def low_and_high(parties: Parties, kind: str) -> tuple[IntArray, IntArray]:
+def low_and_high(parties: Parties) -> tuple[IntArray, IntArray]:
     """Two inputs within the query's range, whose results differ by data of others if their noise is the same."""
-    size = 1 if kind == "maximum" else 2 + RECORDS
+    size = shared_job(parties.study, parties.terms).sizes[0]
     low, high = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
     high[-1] = 1
     return low, high
@@ -45,7 +46,7 @@ def test_a_corrupt_receiver_sees_one_result_and_no_second_one_with_the_same_nois
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, receivers: list[str]
 ) -> None:
     parties = Parties.of(tmp_path, kind, receivers)
-    low, high = low_and_high(parties, kind)
+    low, high = low_and_high(parties)
     for values, expected in ((low, True), (high, False)):
         found = tmp_path / f"seen {expected}"
         monkeypatch.setenv("VANISH_TO", str(found))

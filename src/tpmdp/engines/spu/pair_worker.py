@@ -2,13 +2,14 @@
 
 It reads tasks from standard input and writes replies; see `pair_process`, the other side of these pipes:
 
-    out: {"ready", "versions"}
+    out: {"ready", "versions"}, once its folder, the first argument, is made and SPU is loaded
     in: tasks to come             out: {"prepared"}, once they are compiled
     in: task, own numbers         out: {"share"}, and our share of the result, modulo 2^64
     in: evaluation, its numbers   out: {"result"}, and the function in the clear, of made-up inputs
 
-It listens on a socket in a private folder, to which only our own tunnel connects, and ends when its input does. What
-SPU prints goes nowhere, errors are reported by their type only, and pickle is refused from the moment SPU is loaded.
+It listens on a socket in its private folder, to which only our own tunnel connects. It ends when its input does, and
+removes the folder: its parent may have been killed. What SPU prints goes nowhere and its log into that folder, errors
+are reported by their type only, no memory is dumped, and pickle is refused from the moment SPU is loaded.
 """
 
 from __future__ import annotations
@@ -19,12 +20,17 @@ import json
 import os
 import pickle
 import queue
+import resource
+import shutil
+import signal
+import sys
 import threading
 from collections.abc import Callable
 from typing import IO, Any
 
 RECEIVE_MS = 24 * 3600 * 1000  # the session's deadline ends this process
 CONNECT_MS = 100
+LOG_MAX = 1 << 20  # bytes
 ARITHMETIC = b"cheetah.AShr<FM64>"
 UNPACKED_MOST = 512  # results that are cheaper to send one by one than the 10 MB of keys that packing them needs
 PROGRAMS_MAX = 64  # that are stored
@@ -32,18 +38,35 @@ PACKAGES = ("spu", "jax", "jaxlib", "numpy")
 
 
 def main() -> None:
-    """Load SPU, say so, and do one task after another."""
+    """Work in a folder of our own, and remove it in the end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for our parent, with which we end
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     out = os.fdopen(os.dup(1), "wb")
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
+    folder = sys.argv[1]
+    os.mkdir(folder, 0o700)  # nobody else has made it before
+    try:
+        _work(folder, out)
+    finally:  # also when the parent is gone and nothing can be written
+        _leave(folder)
+
+
+def _leave(folder: str) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    os._exit(0)
+
+
+def _work(folder: str, out: IO[bytes]) -> None:
+    """Load SPU, say so, and do one task after another."""
     lines: queue.SimpleQueue[tuple[Any, bytes]] = queue.SimpleQueue()
     try:
-        _load()
+        threading.Thread(target=_read, args=(os.fdopen(os.dup(0), "rb"), lines, folder), daemon=True).start()
+        _load(f"{folder}/log")
     except Exception as error:
         _write(out, {"error": type(error).__name__})
         return
-    threading.Thread(target=_read, args=(os.fdopen(os.dup(0), "rb"), lines), daemon=True).start()
     _write(out, {"ready": True, "versions": {name: importlib.metadata.version(name) for name in PACKAGES}})
     while True:
         task, data = lines.get()
@@ -61,12 +84,12 @@ def main() -> None:
             _write(out, {"error": type(error).__name__})
 
 
-def _read(source: IO[bytes], lines: queue.SimpleQueue[tuple[Any, bytes]]) -> None:
+def _read(source: IO[bytes], lines: queue.SimpleQueue[tuple[Any, bytes]], folder: str) -> None:
     """Tasks, each with its numbers; this process ends with its input, whatever it is doing."""
     while line := source.readline():
         task = json.loads(line)
         lines.put((task, source.read(task.get("bytes", 0))))
-    os._exit(0)
+    _leave(folder)
 
 
 def _write(out: IO[bytes], report: dict[str, Any], data: bytes = b"") -> None:
@@ -74,7 +97,7 @@ def _write(out: IO[bytes], report: dict[str, Any], data: bytes = b"") -> None:
     out.flush()
 
 
-def _load() -> None:
+def _load(log: str) -> None:
     """Import everything, then refuse pickle."""
     import jax
     from spu import libspu
@@ -82,7 +105,7 @@ def _load() -> None:
     jax.config.update("jax_enable_x64", True)
     options = libspu.logging.LogOptions()
     options.enable_console_logger = False
-    options.system_log_path = options.trace_log_path = os.devnull  # or it writes into the current folder
+    options.system_log_path, options.max_log_file_size, options.max_log_file_count = log, LOG_MAX, 1
     options.log_level = libspu.logging.LogLevel.ERROR
     libspu.logging.setup_logging(options)
 

@@ -32,10 +32,21 @@ class PairSharing(Sharing):
     """The tasks of a job, those of this party one after the other in the same order everywhere."""
 
     def __init__(
-        self, party: int, tasks: Sequence[PairTask], local: Sequence[int], *, word: int, dimension: int
+        self,
+        party: int,
+        tasks: Sequence[PairTask],
+        local: Sequence[int],
+        *,
+        word: int,
+        dimension: int,
+        received_max: int,
     ) -> None:
-        """`local`: how many numbers of the result each party computes alone; they come first, party by party."""
+        """`local`: how many numbers of the result each party computes alone; they come first, party by party.
+
+        `received_max`: bytes that a pair exchanges at most.
+        """
         self._mine, self._local = [task for task in tasks if party in (task.left, task.right)], local
+        self._received_max = received_max
         self._word, self._dimension = word, dimension
         self._process: PairProcess | None = None
         self._tunnel: Tunnel | None = None
@@ -73,7 +84,10 @@ class PairSharing(Sharing):
             return None
         total = self._sum.copy()
         for link in links.values():
-            total += _words(await _message(link, SUM), self._sum)
+            data = await _message(link, SUM)
+            if len(data) != self._sum.nbytes:
+                raise _length_error(link, "a masked sum")
+            total += np.frombuffer(data, dtype=self._sum.dtype)
         return [int(value) for value in from_words(total, self._word)]
 
     async def close(self) -> None:
@@ -86,16 +100,21 @@ class PairSharing(Sharing):
         """Our share of one pair's result."""
         assert self._process is not None
         rank = 0 if peers.index == task.left else 1
-        self._tunnel = tunnel = Tunnel(peers.links[task.right if rank == 0 else task.left], rank)
+        link = peers.links[task.right if rank == 0 else task.left]
+        folder, most = self._process.folder, self._received_max
+        self._tunnel = tunnel = Tunnel(link, rank, folder=folder, received_max=most)
         try:
             carrying = await tunnel.start()
             working = asyncio.ensure_future(
-                asyncio.to_thread(self._process.share, task, rank, sockets=tunnel.sockets, numbers=numbers)
+                asyncio.to_thread(
+                    self._process.share, task, rank, sockets=tunnel.sockets, numbers=numbers, peer=link.name
+                )
             )
             await asyncio.wait({carrying, working}, return_when=asyncio.FIRST_COMPLETED)
             if not working.done():
                 carrying.result()  # raises: what it carried was not of this protocol
-                raise DirectError("the other party of a pair ended its part too early: run again")
+                text = f"{link.name} left the computation too early: run again when it is back"
+                raise DirectError(text, link.peer)
             share = working.result()
             tunnel.done()
             await carrying
@@ -115,7 +134,7 @@ class PairSharing(Sharing):
             else:
                 seed = await _message(link, SEED)
                 if len(seed) != KEY_BYTES:
-                    raise DirectError("a party sent a seed of a wrong length", link.peer)
+                    raise _length_error(link, "a seed")
             apply(total, expand(seed, len(total), self._word), peers.index, other=peer)
 
 
@@ -124,12 +143,8 @@ async def _message(link: Link, label: int) -> bytes:
     return message if isinstance(message, bytes) else await message
 
 
-def _words(data: bytes, like: Mask) -> Mask:
-    """A masked sum as it came."""
-    if len(data) != like.nbytes:
-        raise DirectError("a party sent a masked sum of a wrong length")
-    words: Mask = np.frombuffer(data, dtype=like.dtype)
-    return words
+def _length_error(link: Link, what: str) -> DirectError:
+    return DirectError(f"{link.name} sent {what} of a wrong length: ask which version it has", link.peer)
 
 
 def _numbers(task: PairTask, own: int, values: IntArray, noise: IntArray) -> list[IntArray]:

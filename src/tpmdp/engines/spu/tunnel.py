@@ -24,7 +24,6 @@ CHUNK: Final = 1 << 18
 _STREAMS_MAX: Final = 64  # SPU opens two
 _HEAD: Final = struct.Struct(">BI")  # kind, stream
 _RETRY_S: Final = 0.02
-_PATH_MAX: Final = 60  # of a folder: the path of a socket must be short
 
 
 class TunnelKind(IntEnum):
@@ -38,12 +37,16 @@ class TunnelKind(IntEnum):
 
 
 class Tunnel:
-    """One session of two; `rank` is ours in it."""
+    """One session of two; `rank` is ours in it.
 
-    def __init__(self, link: Link, rank: int) -> None:
+    Sockets are made in a new folder below `folder`. SPU stores all that the other side sends, so `received_max` bytes
+    are the most that it may send.
+    """
+
+    def __init__(self, link: Link, rank: int, *, folder: Path, received_max: int) -> None:
         self._link, self._rank = link, rank
-        base = tempfile.gettempdir()
-        self._folder = Path(tempfile.mkdtemp(prefix="tpmdp-", dir=base if len(base) <= _PATH_MAX else "/tmp"))  # noqa: S108
+        self._left = received_max
+        self._folder = Path(tempfile.mkdtemp(prefix="", dir=folder))
         self._own, self._other = self._folder / "own", self._folder / "other"
         self._streams: dict[int, asyncio.StreamWriter] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -116,6 +119,9 @@ class Tunnel:
             message = self._link.receive(place)
             data = message if isinstance(message, bytes) else await message
             place += 1
+            self._left -= len(data)
+            if self._left < 0:
+                raise self._refused("more than the function needs")
             if len(data) < _HEAD.size:
                 raise self._refused()
             kind, stream = _HEAD.unpack_from(data)
@@ -123,8 +129,8 @@ class Tunnel:
                 return
             await self._take(kind, stream, data[_HEAD.size :])
 
-    def _refused(self) -> DirectError:
-        return DirectError(f"{self._link.name} sent a message that is not of this protocol", self._link.peer)
+    def _refused(self, what: str = "a message that is not of this protocol") -> DirectError:
+        return DirectError(f"{self._link.name} sent {what}: run again when it is back", self._link.peer)
 
     async def _take(self, kind: int, stream: int, data: bytes) -> None:
         if kind == TunnelKind.OPEN:

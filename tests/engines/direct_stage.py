@@ -1,4 +1,4 @@
-"""Real workers of the mpyc engine, and a puppet: a party played by the test, byte by byte."""
+"""Real workers of connected parties, and a puppet: a party played by the test, byte by byte."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from tests.patience import HANG_S
 from tests.protocol.sessions import World
 from tpmdp._util.arrays import IntArray
 from tpmdp._util.clock import now_s
+from tpmdp.engines.direct.job import job_class
+from tpmdp.engines.direct.link import _FRAME
 from tpmdp.engines.direct.network import Address
 from tpmdp.engines.direct.record import (
     CONFIRMATION,
@@ -27,20 +29,29 @@ from tpmdp.engines.direct.record import (
     decode_hello,
 )
 from tpmdp.engines.direct.worker_process import WorkerProcess
-from tpmdp.engines.mpyc.job import MpycJob
 
 TOTAL = "tpmdp.engines.mpyc.functions:total"
 HOST = "127.0.0.1"
 
 
 class Stage(ExitStack):
-    """Parties of a world, started one by one."""
+    """Parties of a world, started one by one. What each puts in is the world's, or `values`."""
 
-    def __init__(self, world: World, function: str = TOTAL, parameters: Any = None, deadline_s: float = 60.0) -> None:
+    def __init__(
+        self,
+        world: World,
+        function: str = TOTAL,
+        parameters: Any = None,
+        *,
+        deadline_s: float = 60.0,
+        engine: str = "mpyc",
+        values: Sequence[IntArray] = (),
+    ) -> None:
         super().__init__()
         self.world, self.deadline_s = world, deadline_s
-        self.values: list[IntArray] = [row.astype(np.int64) for row in world.inputs]
-        self.job = MpycJob.of(world.terms, function, parameters, [len(row) for row in self.values], noise_apart=False)
+        self.values = list(values) or [row.astype(np.int64) for row in world.inputs]
+        sizes = [len(row) for row in self.values]
+        self.job = job_class(engine).of(world.terms, function, parameters, sizes=sizes, noise_apart=False)
         self.deadline: float | None = None
         self.workers: dict[int, WorkerProcess] = {}
         self.addresses: list[Address] = [(HOST, 0)] * world.terms.count
@@ -143,3 +154,8 @@ class Puppet:
         """Whether the other side then says that the link is made."""
         sealed = self.read(LENGTH_BYTES + len(CONFIRMATION) + TAG_BYTES)[LENGTH_BYTES:]
         return bool(sealed) and self.opened.content(sealed) == CONFIRMATION
+
+
+def frame(kind: int, body: bytes, length: int | None = None, label: int = 0) -> bytes:
+    """A message of a link, to be sealed."""
+    return _FRAME.pack(kind, label, len(body) if length is None else length) + body

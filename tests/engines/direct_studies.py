@@ -1,4 +1,4 @@
-"""Three parties of a study on shares, each with key, data and ledger: honest ones join, others are played by a test."""
+"""Parties of a non-additive study, each with key, data and ledger: honest ones join, others are played by a test."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import socket
 import sys
 import threading
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -21,29 +21,31 @@ from tpmdp._util.arrays import IntArray
 from tpmdp._util.clock import now_s
 from tpmdp.data.table import Table
 from tpmdp.engines.direct.worker_process import WorkerProcess
-from tpmdp.engines.mpyc.job import MpycJob
 from tpmdp.errors import TpmdpError
 from tpmdp.ledger import Ledger
-from tpmdp.queries.share_query import ShareQuery
 from tpmdp.study.file import parse_address
 from tpmdp.study.identity import public_text
 from tpmdp.study.join import join
 from tpmdp.study.model import Study
 from tpmdp.study.release import PartyRelease
 from tpmdp.study.session import SessionAccount, key_of
+from tpmdp.study.shared_job import shared_job
 
 NAMES = ("bank", "school", "registry")
 RECORDS = 50
-QUERIES: Mapping[str, dict[str, Any]] = {
-    "maximum": {"name": "m", "kind": "maximum", "of": {"kind": "count", "column": "a", "at_least": 1}},
-    "vertical": {
+COLUMNS = dict(zip(NAMES, "abc", strict=True))
+
+
+def query_of(kind: str, names: Sequence[str]) -> dict[str, Any]:
+    if kind == "maximum":
+        return {"name": "m", "kind": "maximum", "of": {"kind": "count", "column": "a", "at_least": 1}}
+    return {
         "name": "v",
         "kind": "vertical_regression",
         "target": "a",
-        "bounds": {"a": [-1, 1], "b": [-1, 1], "c": [-1, 1]},
-        "held_by": {"bank": ["a"], "school": ["b"], "registry": ["c"]},
-    },
-}
+        "bounds": {COLUMNS[name]: [-1, 1] for name in names},
+        "held_by": {name: [COLUMNS[name]] for name in names},
+    }
 
 
 def free_ports(count: int) -> list[int]:
@@ -61,21 +63,33 @@ class Parties:
         self.folder, self.study, self.terms = folder, study, study.terms()
 
     @classmethod
-    def of(cls, folder: Path, kind: str, receivers: list[str], deadline: str = "60s", **addresses: str) -> Parties:
+    def of(
+        cls,
+        folder: Path,
+        kind: str,
+        receivers: list[str],
+        *,
+        deadline: str = "60s",
+        engine: str = "mpyc",
+        names: Sequence[str] = NAMES,
+        idle: Sequence[str] = (),
+        **addresses: str,
+    ) -> Parties:
+        """`idle` are parties without records."""
         parties = [
             {
                 "name": name,
-                "records": RECORDS,
+                "records": 0 if name in idle else RECORDS,
                 "epsilon": 0.5,
                 "public_key": public_text(identity_of(name)),
                 "address": addresses.get(name, f"127.0.0.1:{port}"),
             }
-            for name, port in zip(NAMES, free_ports(3), strict=True)
+            for name, port in zip(names, free_ports(len(names)), strict=True)
         ]
         top = {"name": "x", "threshold": 1, "receivers": receivers, "delta": 1e-6, "deadline": deadline}
-        study = Study.parse({**top, "parties": parties, "queries": [QUERIES[kind]]})
+        study = Study.parse({**top, "engine": engine, "parties": parties, "queries": [query_of(kind, names)]})
         (folder / "study.toml").write_text(study.toml())
-        for name in NAMES:
+        for name in names:
             Ledger.create(folder / f"{name}.ledger", name, 1.0, 1e-6).close()
         return cls(folder, study)
 
@@ -91,8 +105,10 @@ class Parties:
         return Ledger.open(self.folder / f"{name}.ledger")
 
     def table(self, name: str) -> Table:
+        if not self.study.party_records[name]:
+            return {}
         random = np.random.default_rng(NAMES.index(name))
-        column = "abc"[NAMES.index(name)] if self.study.queries[0].kind_name() == "vertical_regression" else "a"
+        (column,) = self.study.columns_of(name)
         return {column: random.choice([-1.0, 1.0], RECORDS)}
 
     def join(self, name: str, **options: Any) -> PartyRelease:
@@ -112,11 +128,9 @@ class Parties:
             return ledger.private_state(key_of(self.terms))
 
     def corrupt(self, values: IntArray) -> WorkerProcess:
-        """The bank's own worker, with any values and no noise; see `mpyc_vanishes`."""
-        joint, records, terms = self.study.queries[0], self.study.party_records, self.terms
-        assert isinstance(joint, ShareQuery)
-        job = MpycJob.of(terms, joint.functions["mpyc"], joint.parameters(records, terms.grid), joint.sizes(records))
-        worker = WorkerProcess("tests.engines.mpyc_vanishes")
+        """The bank's own worker, with any values and no noise; see `direct_vanishes`."""
+        job, terms = shared_job(self.study, self.terms), self.terms
+        worker = WorkerProcess("tests.engines.direct_vanishes")
         worker.give(job, 0, identity_of("bank"), bind=("127.0.0.1", 0), deadline=now_s() + 300.0)
         worker.port()
         addresses = [parse_address("address", member.address) for member in self.study.parties]
@@ -127,7 +141,7 @@ class Parties:
 
     def killed(self, name: str, where: str) -> Process:
         """The party in a process that is killed at a certain point."""
-        return Process("tests.engines.mpyc_studies", self.folder, name, where)
+        return Process("tests.engines.direct_studies", self.folder, name, where)
 
 
 class Joining:

@@ -48,10 +48,11 @@ class Tunnel:
         self._left = received_max
         self._folder = Path(tempfile.mkdtemp(prefix="", dir=folder))
         self._own, self._other = self._folder / "own", self._folder / "other"
-        self._streams: dict[int, asyncio.StreamWriter] = {}
+        self._streams: dict[int, asyncio.StreamWriter | None] = {}  # None: our SPU listens no longer
         self._tasks: set[asyncio.Task[None]] = set()
         self._sent = self._opened = 0
         self._done = [False, False]  # ours, theirs
+        self._ended = False  # we have sent our last message
         self._server: asyncio.Server | None = None
 
     @property
@@ -71,10 +72,12 @@ class Tunnel:
 
     def close(self) -> None:
         """Leave nothing behind."""
+        self._ended = True
         for task in self._tasks:
             task.cancel()
         for writer in self._streams.values():
-            writer.transport.abort()
+            if writer is not None:
+                writer.transport.abort()
         if self._server is not None:
             self._server.close()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -86,8 +89,11 @@ class Tunnel:
         return task
 
     def _send(self, kind: TunnelKind, stream: int = 0, data: bytes = b"") -> None:
+        if self._ended:
+            return
         self._link.send(self._sent, _HEAD.pack(kind, stream) + data)
         self._sent += 1
+        self._ended = kind == TunnelKind.LAST
 
     def _say_done(self, side: int, kind: TunnelKind | None = None) -> None:
         self._done[side] = True
@@ -98,6 +104,9 @@ class Tunnel:
 
     async def _dialled(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Our SPU connects to the other party's."""
+        if self._ended:  # SPU connects again when the other side has left
+            writer.transport.abort()
+            return
         stream = 2 * self._opened + self._rank
         self._opened += 1
         self._streams[stream] = writer
@@ -109,8 +118,7 @@ class Tunnel:
             while data := await reader.read(CHUNK):
                 self._send(TunnelKind.BYTES, stream, data)
                 await self._link.drain()
-        if not all(self._done):
-            self._send(TunnelKind.CLOSE, stream)
+        self._send(TunnelKind.CLOSE, stream)
 
     async def _carry(self) -> None:
         """What the other side sends, in order."""
@@ -136,23 +144,36 @@ class Tunnel:
         if kind == TunnelKind.OPEN:
             if stream % 2 == self._rank or stream in self._streams or len(self._streams) >= _STREAMS_MAX:
                 raise self._refused()
-            reader, self._streams[stream] = await self._reach()
-            self._task(self._forward(stream, reader))
+            self._streams[stream] = await self._reach(stream)
         elif kind == TunnelKind.BYTES and stream in self._streams:
-            with suppress(OSError):
-                self._streams[stream].write(data)
-                await self._streams[stream].drain()
+            await self._pass(self._streams[stream], data)
         elif kind == TunnelKind.CLOSE and stream in self._streams:
-            self._streams[stream].close()
+            writer = self._streams[stream]
+            if writer is not None:
+                writer.close()
         elif kind == TunnelKind.DONE and not self._done[1]:
             self._say_done(1)
         else:
             raise self._refused()
 
-    async def _reach(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Connect to our SPU, which may not be listening yet; the session's deadline ends the wait."""
-        while True:
+    async def _pass(self, writer: asyncio.StreamWriter | None, data: bytes) -> None:
+        """Hand bytes to our SPU, as long as it listens."""
+        if writer is not None:
+            with suppress(OSError):
+                writer.write(data)
+                await writer.drain()
+
+    async def _reach(self, stream: int) -> asyncio.StreamWriter | None:
+        """Connect to our SPU, which may not be listening yet; the session's deadline ends the wait.
+
+        Nothing if it has its result and has left: the other SPU then tries to connect again, to nobody.
+        """
+        while not self._done[0]:
             with suppress(OSError):
                 if os.path.exists(self._own):
-                    return await asyncio.open_unix_connection(str(self._own), limit=CHUNK)
+                    reader, writer = await asyncio.open_unix_connection(str(self._own), limit=CHUNK)
+                    self._task(self._forward(stream, reader))
+                    return writer
             await asyncio.sleep(_RETRY_S)
+        self._send(TunnelKind.CLOSE, stream)
+        return None

@@ -44,8 +44,8 @@ class Place:
     def check_clean(self) -> None:
         """No process of ours lives on, and nothing lies in either folder."""
         wait_until(lambda: not self.processes())
-        assert list(self.work.iterdir()) == []
-        assert list(self.temporary.iterdir()) == []
+        left = [str(path) for folder in (self.work, self.temporary) for path in folder.rglob("*")]
+        assert not left, left
 
 
 @contextmanager

@@ -73,9 +73,10 @@ class PairProcess:
         return self._numbers(8 * int(np.prod(shape))).reshape(shape)
 
     def stop(self) -> None:
-        """Kill it, and leave nothing behind."""
-        self._child.stop()
+        """Kill it, and leave nothing behind, even if we are killed meanwhile: as long as it lives, it cleans up."""
         shutil.rmtree(self.folder, ignore_errors=True)
+        self._child.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)  # it was just about to make it
 
     def _tell(self, words: dict[str, Any], numbers: Sequence[IntArray] = ()) -> None:
         data = b"".join(np.ascontiguousarray(each).astype("<i8").tobytes() for each in numbers)

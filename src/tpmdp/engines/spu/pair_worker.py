@@ -26,6 +26,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import IO, Any
 
 RECEIVE_MS = 24 * 3600 * 1000  # the session's deadline ends this process
@@ -54,7 +55,11 @@ def main() -> None:
 
 
 def _leave(folder: str) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
+    """End, without the folder; it is renamed first, because SPU may be making a socket in it."""
+    renamed = f"{folder}-"
+    with suppress(OSError):
+        os.rename(folder, renamed)
+    shutil.rmtree(renamed, ignore_errors=True)
     os._exit(0)
 
 

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tpmdp import Study
 from tpmdp._util.arrays import IntArray
 from tpmdp.engines.direct.sharing import ConnectedPeers
-from tpmdp.engines.spu.job import SpuJob
+from tpmdp.engines.spu.job import MEASURED, SpuJob
 from tpmdp.engines.spu.pair_process import PairProcess
 from tpmdp.engines.spu.sharing import PairSharing
 from tpmdp.errors import TpmdpError
@@ -98,6 +98,9 @@ class Session:
             return None if opened is None else list(opened)
 
         results = await asyncio.gather(*(party(index) for index in range(len(self.values))))
+        if self.job.function in MEASURED:  # the limit on what a party may send is four times what it sends
+            most = max(link.bytes_sent for each in links for link in each.values())
+            assert 4 * most <= self.job.stored_max, (most, self.job.stored_max)
         return {index: result for index, result in enumerate(results) if result is not None}
 
     def exact(self) -> list[int]:

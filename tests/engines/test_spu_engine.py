@@ -73,6 +73,21 @@ def test_the_maximum_of_two_is_exact_at_ties_and_at_the_edges(processes: list[Pa
         assert asyncio.run(session.run(processes)) == {0: session.exact()}
 
 
+@pytest.mark.parametrize("cells", [9, 900])
+def test_a_large_study_is_exact_and_sends_a_quarter_of_what_it_may(processes: list[PairProcess], cells: int) -> None:
+    """Few results, which are sent one by one, and many, which are packed; `Session.run` checks what is sent."""
+    records, edges = 20_000, np.linspace(0, 1, int(cells**0.5) + 1).tolist()
+    sides = [{"party": name, "column": "x", "edges": edges} for name in PARTIES]
+    parties = [{"name": name, "records": records, "epsilon": 1.0} for name in PARTIES]
+    study = study_of({"kind": "joint_table", "rows": sides[0], "columns": sides[1]}, parties=parties)
+    random = np.random.default_rng(6)
+    session = session_of(study, {name: {"x": random.random(records)} for name in PARTIES}, random)
+    assert session.job.terms.grid.dimension == cells
+    own, other = (each.reshape(-1, records) for each in session.values)
+    expected = (own @ other.T * session.job.parameters["scale"]).ravel() + sum(session.noises)
+    assert asyncio.run(session.run(processes))[0] == expected.tolist()
+
+
 def test_two_organisations_get_a_regression_in_real_processes() -> None:
     random = np.random.default_rng(2)
     spending = random.uniform(0, 1000, 50)

@@ -29,7 +29,7 @@ _PROTOCOL: Final = "tpmdp spu 1"
 _LARGEST: Final = 1 << 62
 _STORED: Final = 1 << 26  # what a pair exchanges is at most a quarter of this and of these
 _STORED_PER_NUMBER, _STORED_PER_ENTRY = 1 << 6, 1 << 14
-_MEASURED: Final = frozenset({GRAM, "tpmdp.engines.spu.functions:maximum"})
+MEASURED: Final = frozenset({GRAM, "tpmdp.engines.spu.functions:maximum"})
 _NO_LIMIT: Final = 1 << 62  # for functions of which nobody knows what they exchange
 
 
@@ -88,7 +88,7 @@ class SpuJob(DirectJob):
     def sharing(self, party: int) -> PairSharing:
         local = GramShape(self.parameters).local if self._is_gram else [0] * self.terms.count
         grid = self.terms.grid
-        most = self.stored_max if self.function in _MEASURED else _NO_LIMIT
+        most = self.stored_max if self.function in MEASURED else _NO_LIMIT
         return PairSharing(party, self.tasks(), local, word=grid.word, dimension=grid.dimension, received_max=most)
 
     def tasks(self) -> list[PairTask]:

@@ -1,7 +1,8 @@
 """Random small studies on SPU against exact arithmetic: `python -m tests.pairs --studies 1000 --seed 0`.
 
 SPU's processes stay alive from study to study, and the parties of a study share one event loop. What they compute, the
-tunnel and the masks are the real ones; only the links between parties are queues in memory.
+tunnel and the masks are the real ones; only the links between parties are queues in memory. Half of the studies keep
+their shares for a sum through a relay; that sum is plain arithmetic here.
 """
 
 from __future__ import annotations
@@ -97,10 +98,15 @@ class Session:
             opened = await sharing.output()
             return None if opened is None else list(opened)
 
-        results = await asyncio.gather(*(party(index) for index in range(len(self.values))))
+        members = self.job.members
+        results = await asyncio.gather(*(party(index) for index in members))
         if self.job.function in MEASURED:  # the limit on what a party may send is four times what it sends
             most = max(link.bytes_sent for each in links for link in each.values())
             assert 4 * most <= self.job.stored_max, (most, self.job.stored_max)
+        if self.job.attempt:  # each keeps its share, and a masked sum of all vectors follows
+            kept = dict(zip(members, results, strict=True))
+            vectors = [kept.get(index) or self.noises[index].tolist() for index in range(len(self.values))]
+            return dict.fromkeys(receivers, _summed(vectors, self.job.terms.grid.word))
         return {index: result for index, result in enumerate(results) if result is not None}
 
     def exact(self) -> list[int]:
@@ -130,12 +136,18 @@ class Session:
         return [total[0] + parameters["scale"] * larger]
 
 
+def _summed(vectors: Sequence[Sequence[int]], word: int) -> list[int]:
+    """The sum modulo 2^word, as signed numbers."""
+    half = 1 << (word - 1)
+    return [(sum(entries) + half) % (1 << word) - half for entries in zip(*vectors, strict=True)]
+
+
 def session_of(study: Study, tables: Mapping[str, Any], random: np.random.Generator) -> Session:
     """The session of a study, with rounded normal noise as large as its plan's."""
     keys = {party.name: Ed25519PrivateKey.generate().public_key().public_bytes_raw() for party in study.parties}
     study = study.with_keys(keys)
     terms = study.terms()
-    job = shared_job(study, terms)
+    job = shared_job(study, terms, int(study.uses_relay))
     assert isinstance(job, SpuJob)
     grid = terms.grid
     values = [contribute(study, terms, party.name, tables.get(party.name, {})).encoded for party in study.parties]
@@ -163,6 +175,7 @@ def random_study(random: np.random.Generator) -> tuple[Study, dict[str, Any]]:
         {
             "name": "random",
             "engine": "spu",
+            **({"sum_through": "relay"} if random.random() < 0.5 else {}),
             "threshold": int(random.integers(1, count)),
             "receivers": random.choice(names, size=int(random.integers(1, count + 1)), replace=False).tolist(),
             "delta": 1e-6,

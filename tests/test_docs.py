@@ -107,7 +107,7 @@ def test_the_studies_in_the_page_on_queries_are_valid() -> None:
     from tpmdp.study.model import Study
 
     studies = [Study.parse(tomllib.loads(block)) for block in blocks(HOW_TO / "queries.md", "toml")]
-    assert [study.computation.uses_relay for study in studies] == [*[True] * (len(studies) - 2), False, False]
+    assert [study.computation.is_sum for study in studies] == [*[True] * (len(studies) - 2), False, False]
     for study in studies:
         assert len(expect(study).charges) == len(study.parties)
 

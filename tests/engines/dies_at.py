@@ -13,29 +13,38 @@ from tests.patience import wait_until
 from tests.processes import children_of
 from tpmdp.cli.main import main as run_command
 from tpmdp.engines.direct.worker_process import WorkerProcess
+from tpmdp.study.pair_shares import PairShares
+from tpmdp.study.session import SessionAccount
 
-MOMENTS = {
-    "connecting": ("connected", "before"),
-    "computing": ("put_in", "after"),  # all are charged, and the worker has the numbers
-    "ready": ("opening", "after"),  # so are all, and nothing is noted
-    "opened": ("say", "before"),  # noted, and no share of the result has left
-    "settling": ("outcome", "after"),
+MOMENTS: dict[str, tuple[type, str, str]] = {
+    "connecting": (WorkerProcess, "connected", "before"),
+    "linked": (WorkerProcess, "connected", "after"),  # the others are charged, or about to be
+    "computing": (WorkerProcess, "put_in", "after"),  # all are charged, and the worker has the numbers
+    "ready": (WorkerProcess, "opening", "after"),  # so are all, and nothing is noted
+    "opened": (WorkerProcess, "say", "before"),  # noted, and no share of the result has left
+    "settling": (WorkerProcess, "outcome", "after"),
+    # Where shares are kept for a sum through a relay, of a holder; `settling` comes before its share is stored:
+    "stored": (PairShares, "compute", "after"),
+    "submitting": (PairShares, "share", "after"),
+    "ending": (SessionAccount, "settle", "before"),
 }
 
 
 def main() -> None:
     moment, victim, *command = sys.argv[1:]
-    name, side = MOMENTS[moment]
-    plain = getattr(WorkerProcess, name)
+    owner, name, side = MOMENTS[moment]
+    plain = getattr(owner, name)
     parties = Parties.load(Path(command[1]).parent)
-    names = [party.name for party in parties.study.parties]
+    names = [party.name for party in parties.study.parties if party.records or not parties.study.uses_relay]
 
-    def strike(worker: WorkerProcess) -> None:
-        setattr(WorkerProcess, name, plain)
-        pids = {"command": [os.getpid()], "worker": [worker.child.pid]}
-        os.kill(pids[victim][0] if victim in pids else spu_of(worker.child.pid), signal.SIGKILL)
+    def strike(struck: Any) -> None:
+        setattr(owner, name, plain)
+        if victim == "command":
+            os.kill(os.getpid(), signal.SIGKILL)
+        worker = struck.child.pid
+        os.kill(worker if victim == "worker" else spu_of(worker), signal.SIGKILL)
 
-    def struck(self: WorkerProcess, *arguments: Any, **options: Any) -> Any:
+    def struck(self: Any, *arguments: Any, **options: Any) -> Any:
         if side == "before":
             strike(self)
         if moment == "computing":
@@ -45,7 +54,7 @@ def main() -> None:
             strike(self)
         return result
 
-    setattr(WorkerProcess, name, struck)
+    setattr(owner, name, struck)
     run_command(command)
 
 

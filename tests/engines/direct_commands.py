@@ -67,16 +67,17 @@ class Commands:
 
     parties: Parties
     place: Place
+    relay: str = ""
 
     @classmethod
-    def of(cls, parties: Parties, place: Place) -> Commands:
+    def of(cls, parties: Parties, place: Place, relay: str = "") -> Commands:
         for name in names_of(parties):
             write_key(parties.folder / f"{name}.key", identity_of(name))
             table = parties.table(name)
             if table:
                 header, rows = ",".join(table), np.column_stack([np.asarray(values) for values in table.values()])
                 np.savetxt(parties.folder / f"{name}.csv", rows, delimiter=",", header=header, comments="")
-        return cls(parties, place)
+        return cls(parties, place, relay)
 
     def join(self, name: str, moment: str = "", victim: str = "") -> Process:
         """The command; with a moment, one of its processes is killed then: the command, worker or spu."""
@@ -84,6 +85,7 @@ class Commands:
         words: list[object] = ["join", folder / "study.toml", "--as", name, "--key", folder / f"{name}.key", "--json"]
         words += ["--ledger", folder / f"{name}.ledger"]
         words += ["--data", folder / f"{name}.csv"] if self.parties.study.party_records[name] else []
+        words += ["--relay", self.relay] if self.relay else []
         if moment:
             return self.place.start("tests.engines.dies_at", moment, victim, *words)
         return self.place.start("tpmdp", *words)

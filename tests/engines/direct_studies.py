@@ -73,21 +73,24 @@ class Parties:
         engine: str = "mpyc",
         names: Sequence[str] = NAMES,
         idle: Sequence[str] = (),
+        sum_through: str = "",
         **addresses: str,
     ) -> Parties:
-        """`idle` are parties without records."""
+        """`idle` are parties without records; with a relay for the sum, they have no address."""
         parties = [
             {
                 "name": name,
                 "records": 0 if name in idle else RECORDS,
                 "epsilon": 0.5,
                 "public_key": public_text(identity_of(name)),
-                "address": addresses.get(name, f"127.0.0.1:{port}"),
+                **({} if sum_through and name in idle else {"address": addresses.get(name, f"127.0.0.1:{port}")}),
             }
             for name, port in zip(names, free_ports(len(names)), strict=True)
         ]
         top = {"name": "x", "threshold": 1, "receivers": receivers, "delta": 1e-6, "deadline": deadline}
-        study = Study.parse({**top, "engine": engine, "parties": parties, "queries": [query_of(kind, names)]})
+        top |= {"engine": engine, **({"sum_through": sum_through} if sum_through else {})}
+        holders = [name for name in names if name not in idle] if kind == "vertical" else names
+        study = Study.parse({**top, "parties": parties, "queries": [query_of(kind, holders)]})
         (folder / "study.toml").write_text(study.toml())
         for name in names:
             Ledger.create(folder / f"{name}.ledger", name, 1.0, 1e-6).close()

@@ -91,6 +91,8 @@ def exchange(
         recipient, data = queue.pop(position)
         try:
             post(recipient, by_index[recipient].receive(data))
+            if by_index[recipient].is_to_pair:
+                post(recipient, by_index[recipient].pair())
             delivered.append((recipient, data))
             early = 0
         except TooEarlyError:

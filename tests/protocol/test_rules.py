@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.protocol.holders import Stage
 from tests.protocol.sessions import World, exchange
 from tpmdp.errors import TpmdpError
 from tpmdp.protocol.channel import seal
@@ -141,6 +142,15 @@ def ungrouped() -> Case:
     return case, party, message(case, Kind.OPEN, 0, 1, attempt=2)
 
 
+def holder_case(kind: Kind, sender: int, *, has_submitted: bool = False, **changes: object) -> Case:
+    """For a holder of columns."""
+    stage = Stage()
+    parties = stage.parties()
+    if has_submitted:
+        exchange(parties, lambda _, data: [] if decode(data).kind == Kind.RESULT else [data])
+    return stage.world, parties[2], message(stage.world, kind, sender, 2, **changes)
+
+
 CASES: dict[tuple[str, str], Callable[[], Case]] = {
     ("envelope", "session"): lambda: fresh(Kind.AGREE, 2, 1, session=bytes(32)),
     ("envelope", "known sender"): lambda: fresh(Kind.AGREE, 1, 1),
@@ -153,6 +163,9 @@ CASES: dict[tuple[str, str], Callable[[], Case]] = {
     ("form", "drop-outs"): lambda: fresh(Kind.OPEN, 0, 1),
     ("form", ONCE.name): twice,
     ("KEYS", "after the group"): lambda: fresh(Kind.KEYS, 2, 1, dropouts=True, attempt=2),
+    ("KEYS", "one submission"): lambda: holder_case(Kind.KEYS, 3, has_submitted=True, attempt=2),
+    ("PAIRED", "from a holder"): lambda: holder_case(Kind.PAIRED, 3),
+    ("PAIRED", "after the keys"): lambda: holder_case(Kind.PAIRED, 1),
     ("PAD", "after the keys"): lambda: fresh(Kind.PAD, 2, 3),
     ("PAD", "from a neighbour"): lambda: pad_case("sender"),
     ("PAD", "same group and keys"): lambda: pad_case("content"),

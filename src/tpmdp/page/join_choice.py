@@ -105,7 +105,7 @@ class JoinChoice:
     @property
     def lacks_relay(self) -> bool:
         """Whether the study needs the address of a relay, and nobody has given one."""
-        return self.study.computation.uses_relay and not self.relay
+        return self.study.uses_relay and not self.relay
 
     @property
     def meant_for(self) -> str:
@@ -208,7 +208,7 @@ class JoinChoice:
         words = ["tpmdp", "join", self.file, "--as", self.party, "--key", f"{self.party}.key"]
         if self.data and self.study.party(self.party).records:
             words += ["--data", self.data]
-        if self.study.computation.uses_relay:
+        if self.study.uses_relay:
             words += ["--relay", self.relay or "https://RELAY"]
             words += ["--plain-http"] if self.plain_http else []
             words += ["--ca", self.authority] if self.authority else []

@@ -173,7 +173,7 @@ def relay_fields(chosen: JoinChoice) -> Html:
         ]
     )
     heading = tag("h2", "Meeting the others")
-    if not chosen.study.computation.uses_relay:
+    if not chosen.study.uses_relay:
         text = (
             "The parties of this study connect to each other, at the addresses that it gives; no relay is needed. To "
             "wait at another address than your own, as behind a router, use tpmdp join --listen."

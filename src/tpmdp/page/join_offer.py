@@ -66,7 +66,7 @@ class StudyOffer:
     @cached_property
     def promised(self) -> list[PartyPromise]:
         """What each party is promised."""
-        return promises_of(self.record.joint_terms, not self.record.study.computation.uses_relay)
+        return promises_of(self.record.joint_terms, not self.record.study.computation.is_sum)
 
     @property
     def own(self) -> PartyPromise:
@@ -222,7 +222,7 @@ def parties_part(study: Study, party: str) -> Html:
 
 def lead_part(offer: StudyOffer) -> Html:
     """Who adds up, in a study of sums."""
-    if not offer.record.study.computation.uses_relay:
+    if not offer.record.study.uses_relay:
         return Html("")
     spec = offer.record.joint_terms.spec
     lead = spec.name(offer.record.joint_terms.lead)

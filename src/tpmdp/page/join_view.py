@@ -312,7 +312,7 @@ class JoinView:
             fresh = self.fragments(chosen, is_changing=True)
             self._keep_relay(fresh, chosen)
             raise RefusedFormError("", fresh, focus="relay")
-        relay = chosen.relay or None if file.study.computation.uses_relay else None
+        relay = chosen.relay or None if file.study.uses_relay else None
         check_relay(file.study, relay, chosen.plain_http)
         authority = self.folder.file("certificate", chosen.authority) if chosen.authority else None
         key = chosen.run_key

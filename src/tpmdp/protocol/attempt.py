@@ -29,6 +29,7 @@ class Attempt:
     digests: dict[int, bytes] = field(default_factory=dict)  # of the messages with the keys
     padded: set[int] = field(default_factory=set)  # neighbours whose pad is in `total`
     pads_sent: bool = False
+    paired: set[int] = field(default_factory=set)  # holders whose share for this attempt is stored
     submitted: bytes = b""  # digest of the own submission
     counted: dict[int, bytes] = field(default_factory=dict)  # digest of each submission
     opened: bool = False  # all parties have submitted and are asked to reveal

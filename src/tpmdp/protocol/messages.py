@@ -47,6 +47,8 @@ class Kind(IntEnum):
     REVEAL = 9  # My self-mask, for the lead receiver. Body: sealed seed, or words in statistical mode
     # Between parties with different plans, before anybody is charged:
     PARTS = 10  # What my study consists of. Body: sealed hashes
+    # Only where some parties compute together before the sum:
+    PAIRED = 12  # My share of what we computed for this attempt is on my disk. Body: empty
     # Whatever the plans:
     NOTES = 11  # The head of my ledger, which only I can read, and those of the others that I keep. Body: notes
 

@@ -38,6 +38,7 @@ from tpmdp.protocol.messages import (
     verify,
 )
 from tpmdp.protocol.notes import HeadNotes, notes_for, take_notes
+from tpmdp.protocol.pair_step import PairStep
 from tpmdp.protocol.parts import PARTS_MAX, differences
 from tpmdp.protocol.rules import (
     CONTENT_RULES,
@@ -84,14 +85,16 @@ class PartySession(PartyState):
         attempt: int = 1,
         parts: bytes = b"",
         notes: HeadNotes | None = None,
+        pairs: PairStep | None = None,
     ) -> None:
         check_identity(terms, index, identity)
         terms.check(index)
-        super().__init__(terms, index, secrets)
+        super().__init__(terms, index, secrets, frozenset() if pairs is None else pairs.holders)
         self._sender = Sender(index, identity, terms.session, plan_hash=terms.plan_hash)
         self._vector = vector
         self._parts = parts
         self._notes = notes
+        self._pairs = pairs
         self._seen: dict[tuple[int, int, int, int], bytes] = {}
         self.current = self._new_attempt(attempt)
 
@@ -105,9 +108,10 @@ class PartySession(PartyState):
     def retry(self) -> list[bytes]:
         """Begin a new attempt with fresh keys; the vector, and so the noise in it, stays the same.
 
-        If parties may drop out, only the lead receiver begins one, and none after it has chosen one to open.
+        If parties may drop out, only the lead receiver begins one, and none after it has chosen one to open. Where some
+        compute in pairs before the sum, none is begun here: see `pair_step`.
         """
-        if self.done or (self.may_drop and not self.is_lead):
+        if self.done or self.holders or (self.may_drop and not self.is_lead):
             return []
         return self._begin_next(frozenset(range(self.terms.count)))
 
@@ -137,6 +141,23 @@ class PartySession(PartyState):
         if self.may_drop and self.opened_attempt:
             return []
         return self._advance(self.attempt + 1, members)
+
+    @property
+    def is_to_pair(self) -> bool:
+        """Whether this party is to compute with the other holders now: call `pair` once all messages are sent."""
+        holds = self._pairs is not None and self.is_holder
+        return holds and self.ready and not self.done and self.index not in self.current.paired
+
+    def pair(self, is_news: Callable[[], bool] = lambda: False) -> list[bytes]:
+        """Compute with the other holders, and say so when our share is stored.
+
+        Nothing is sent if it gave up because there was news: then receive that, and call again.
+        """
+        assert self._pairs is not None
+        if not self._pairs.compute(self.attempt, is_news):
+            return []
+        self.current.paired.add(self.index)
+        return [self._signed(Kind.PAIRED, EVERYONE, b""), *self._proceed()]
 
     def receive(self, data: bytes) -> list[bytes]:
         """Process a message from outside and return the messages to send.
@@ -224,6 +245,11 @@ class PartySession(PartyState):
         self.differences.pop(message.sender, None)  # it has mended its study
         return sent
 
+    def _on_paired(self, message: Message, digest: bytes) -> list[bytes]:
+        del digest
+        self.current.paired.add(message.sender)
+        return []
+
     def _on_pad(self, message: Message, digest: bytes) -> list[bytes]:
         del digest
         pad = CONTENT_RULES[Kind.PAD].check(self, message, self._opened(message))
@@ -281,6 +307,7 @@ class PartySession(PartyState):
     _handlers = {  # noqa: RUF012
         Kind.AGREE: _on_agree,
         Kind.KEYS: _on_keys,
+        Kind.PAIRED: _on_paired,
         Kind.PAD: _on_pad,
         Kind.SUBMIT: _on_submit,
         Kind.RESULT: _on_result,
@@ -300,7 +327,7 @@ class PartySession(PartyState):
         if self.may_drop and early and self._secrets.bind(self.attempt, attempt.bound) != attempt.bound:
             raise _rebound()
         sent = self._send_pads()
-        if not attempt.submitted and attempt.padded == attempt.pads_from():
+        if not attempt.submitted and attempt.padded == attempt.pads_from() and self.holders <= attempt.paired:
             sent += self._submit()
         if self.is_lead and attempt.counted and attempt.members == frozenset(attempt.counted):
             if not self.may_drop:
@@ -366,7 +393,8 @@ class PartySession(PartyState):
 
     def _submit(self) -> list[bytes]:
         attempt, terms = self.current, self.terms
-        attempt.add_vector(self._vector())
+        paired = self._pairs is not None and self.is_holder
+        attempt.add_vector(self._pairs.share(attempt.number) if self._pairs is not None and paired else self._vector())
         sent = self._noted(attempt.number)  # with the charge
         if not attempt.statistical:
             attempt.add_pairwise_masks()

@@ -67,6 +67,7 @@ FORMS: Final = {
     Kind.AGREE: Form((), broadcast=True, attempts=range(1)),
     Kind.KEYS: Form(("key",), broadcast=True),
     Kind.PAD: Form(("seal", "bound", "words")),
+    Kind.PAIRED: Form((), broadcast=True),
     Kind.SUBMIT: Form(("seal", "hash", "words"), recipient="lead receiver"),
     Kind.RESULT: Form(("seal", "words"), sender="lead receiver", recipient="receiver"),
     Kind.RECEIPT: Form(("hash",), sender="lead receiver", recipient="other party"),
@@ -215,6 +216,20 @@ STATE_RULES: Final[dict[Kind, tuple[Rule, ...]]] = {
             "after the group",
             "a key before we know who is in the attempt",
             lambda state, message: message.attempt <= state.attempt or not state.may_drop,
+            error=TooEarlyError,
+        ),
+        Rule(
+            "one submission",
+            "wants a new attempt after we have submitted our share of what was computed in pairs",
+            lambda state, message: message.attempt <= state.attempt or not (state.is_holder and state.submissions),
+        ),
+    ),
+    Kind.PAIRED: (
+        Rule("from a holder", _BREAKS, lambda state, message: message.sender in state.holders),
+        Rule(
+            "after the keys",
+            "a share in place before the keys",
+            lambda state, message: message.attempt <= state.attempt and state.ready,
             error=TooEarlyError,
         ),
     ),

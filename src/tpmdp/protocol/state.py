@@ -15,8 +15,9 @@ class PartyState:
 
     current: Attempt
 
-    def __init__(self, terms: Terms, index: int, secrets: Secrets) -> None:
-        self.terms, self.index = terms, index
+    def __init__(self, terms: Terms, index: int, secrets: Secrets, holders: frozenset[int] = frozenset()) -> None:
+        """`holders` are the parties that compute together before the sum, if any; see `pair_step`."""
+        self.terms, self.index, self.holders = terms, index, holders
         self.result: IntArray | None = None  # receivers: the sum, in grid steps
         self.receipt = False  # others: the lead receiver counted this party's submission
         self.agreed: set[int] = set()
@@ -56,6 +57,11 @@ class PartyState:
         return self.newest > self.attempt and self.index not in self.groups.get(self.newest, frozenset())
 
     @property
+    def is_holder(self) -> bool:
+        """Whether this party computes with others before the sum."""
+        return self.index in self.holders
+
+    @property
     def may_drop(self) -> bool:
         """Whether parties may drop out of this session."""
         return self.terms.tolerate > 0
@@ -85,7 +91,7 @@ class PartyState:
 
     @property
     def step(self) -> str:
-        """Where this party stands: agree, group, keys, pads, submit, reveal, receive or done."""
+        """Where this party stands: agree, group, keys, pairs, pads, submit, reveal, receive or done."""
         if self.done:
             return "done"
         members = self.current.members
@@ -97,6 +103,8 @@ class PartyState:
             return "keys"
         if self.current.opened:
             return "reveal"
+        if not self.holders <= self.current.paired:
+            return "pairs"
         return "receive" if self.current.submitted else "pads"
 
     @property
@@ -113,6 +121,8 @@ class PartyState:
             kinds.add(Kind.REVEAL)
         if self.step == "pads":
             kinds.add(Kind.PAD)
+        if self.step == "pairs":
+            kinds.add(Kind.PAIRED)
         if self.step == "receive" and self.is_lead:
             kinds.add(Kind.SUBMIT)
         if self.submissions and not self.is_lead:  # the answer may be to an earlier attempt
@@ -126,7 +136,7 @@ class PartyState:
         if self.step in ("agree", "keys") and members is not None:
             agreements = len(members - self.agreed) if self.is_lead else 0
             return agreements + len(members - set(self.current.keys))
-        return len(self.waiting_for()) if self.step in ("pads", "reveal") else 1
+        return len(self.waiting_for()) if self.step in ("pairs", "pads", "reveal") else 1
 
     def waiting_for(self) -> list[int]:
         """The parties whose message is missing now."""
@@ -135,6 +145,7 @@ class PartyState:
             "agree": everyone - self.agreed,
             "group": {self.terms.lead},
             "keys": everyone - set(self.current.keys),
+            "pairs": self.holders - self.current.paired - {self.index},
             "pads": self.current.pads_from() - self.current.padded,
             "receive": everyone - set(self.current.counted) if self.is_lead else {self.terms.lead},
             "reveal": everyone - self.current.revealed - {self.index},
@@ -147,7 +158,8 @@ class PartyState:
         """What is missing from each of the parties in `waiting_for`."""
         if self.step == "receive" and not self.is_lead:
             return "answer"
-        what = {"agree": "agreement", "keys": "key", "pads": "pad", "receive": "submission", "reveal": "self-mask"}
+        what = {"agree": "agreement", "keys": "key", "pairs": "computation in pairs", "pads": "pad"}
+        what |= {"receive": "submission", "reveal": "self-mask"}
         return what.get(self.step, "message")
 
     def difference_texts(self) -> list[str]:

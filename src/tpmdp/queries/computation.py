@@ -38,12 +38,13 @@ class ComputationSetting:
     weighting: str = "equal"
     guarantee: str = "computational"
     engine: str = ""  # the study's choice, if it makes one
+    sum_through: str = ""  # relay: pairs keep shares, and these are summed through a relay
 
 
 class Computation(ABC):
     """What each party puts in, how far it moves the result, and how the result is split into queries."""
 
-    uses_relay: ClassVar[bool]  # parties send messages through a relay; otherwise they connect to each other
+    is_sum: ClassVar[bool]  # of what each party computes alone; otherwise parties compute together
     finest_grid: ClassVar[bool]  # whether products need as many bits as there are
     sums: tuple[Query, ...] = ()  # the queries that are sums over records
 
@@ -126,13 +127,15 @@ class MaskedSum(Computation):
 
     sums: tuple[Query, ...]
 
-    uses_relay: ClassVar[bool] = True
+    is_sum: ClassVar[bool] = True
     finest_grid: ClassVar[bool] = False
 
     def check(self, setting: ComputationSetting) -> None:
         if setting.engine:
             rule = "is for queries that are not sums"
             raise InputError("engine", setting.engine, rule, "remove it: sums go through a relay")
+        if setting.sum_through:
+            raise InputError("sum_through", setting.sum_through, "is for queries that are not sums", "remove it")
         for query in self.sums:
             query.check_study(sum(setting.parties.values()), setting.tolerate, setting.weighting)
             if query.code:
@@ -238,7 +241,7 @@ class SharedFunction(Computation):
     query: ShareQuery
     others: int = 0  # further queries, which are refused
 
-    uses_relay: ClassVar[bool] = False
+    is_sum: ClassVar[bool] = False
     finest_grid: ClassVar[bool] = True
 
     def check(self, setting: ComputationSetting) -> None:
@@ -263,6 +266,9 @@ class SharedFunction(Computation):
         if engine not in self.query.functions:
             rule = f"cannot compute a {self.query.kind_name()}"
             raise InputError("engine", engine, rule, "remove it")
+        if setting.sum_through and engine != "spu":
+            rule = "needs what is computed in pairs, and the engine is mpyc"
+            raise InputError("sum_through", setting.sum_through, rule, 'remove it, or write engine = "spu"')
         if engine == "spu":
             self._check_pairs(setting)
         elif not few:

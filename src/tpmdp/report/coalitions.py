@@ -62,7 +62,7 @@ def reason_text(study: Study, terms: Terms, party: str, members: Sequence[str]) 
     Sizes are those of the first answer that counts records; without one, only their ratio is told. Of a study by
     rounds, or one that is computed on shares, nothing is compared with the budget.
     """
-    if lacks_noise(terms) or study.rounds > 1 or not study.computation.uses_relay:
+    if lacks_noise(terms) or study.rounds > 1 or not study.computation.is_sum:
         return ""
     squares = (terms.sigma * terms.sigma).astype(np.float64) * terms.grid.step**2
     total, known = float(squares.sum()), float(squares[[study.index(each) for each in members]].sum())

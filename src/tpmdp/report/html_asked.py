@@ -44,12 +44,12 @@ def leaving_list(study: Study) -> Html:
     """Everything that leaves a party in a session, in one list, and what stays."""
     leaves = dict.fromkeys(leaves_text(query) for query in study.queries)
     asking = {text: [query.name for query in study.queries if leaves_text(query) == text] for text in leaves}
-    if study.computation.uses_relay:
+    if study.computation.is_sum:
         how = "with noise in it, and masked so that only the sum over all parties can be read"
         whom = "to the relay and the other parties"
     else:
         how = "split into shares; noise is added before the result is opened"
-        whom = "to the other parties"
+        whom = "to the relay and the other parties" if study.uses_relay else "to the other parties"
     items = [tag("li", "For ", names(asking[text]), f": {text}, {how}.") for text in leaves]
     texts = [
         "The exact number of records, which stands in the study; so do the budgets.",

@@ -50,7 +50,7 @@ def learns_section(record: SessionRecord, *, is_headed: bool = True) -> Html:
         ]
     )
     metadata = "who sends how much to whom, and when; nothing about data"
-    if study.computation.uses_relay:
+    if study.uses_relay:
         text = f"{metadata}. Its operator need not be trusted with data, and can stop the session"
         rows.append(["the relay", f"public keys, hashes of the study's name and plan, {text}"])
     rows.append(["anybody on the network", metadata])
@@ -132,7 +132,7 @@ def _not_promised(record: SessionRecord) -> list[str]:
         + (f" if more than{drop} drop out" if study.tolerate else " drops out")
         + ", after all have agreed. What was charged stays charged.",
     ]
-    if not study.computation.uses_relay:
+    if not study.computation.is_sum:
         texts.append(
             "It holds against parties that pool what they see, not against some that send wrong messages: a party that "
             "lies about its data, together with a receiver, can read records of others."

@@ -103,7 +103,7 @@ def read_text(path: Path) -> str:
 
 
 def _sections(record: SessionRecord) -> Iterator[Html]:
-    promised = promises_of(record.joint_terms, not record.study.computation.uses_relay)
+    promised = promises_of(record.joint_terms, not record.study.computation.is_sum)
     yield _header(record)
     yield _glance(record)
     yield _asked(record)

@@ -115,7 +115,7 @@ def earlier_sessions(study: Study, ledger: Ledger, charge: Charge, *, session: b
 
 def withdrawal_text(study: Study | None = None) -> str:
     """What it means for the others if a party withdraws after its agreement has left."""
-    if study is not None and not study.computation.uses_relay:
+    if study is not None and not study.uses_relay:
         return (
             "The others are not told: they wait for you until their deadline. None of them is charged before all "
             "parties are connected. Tell them."

@@ -423,7 +423,7 @@ def _coalitions(study: Study, first: Terms, index: int) -> tuple[Coalition, ...]
         names = tuple(spec.name(member) for member in members)
         if names:
             is_within = size <= int(np.max(spec.threshold))
-            has_shares = size > within and not study.computation.uses_relay
+            has_shares = size > within and not study.computation.is_sum
             epsilon = math.inf if has_shares else joint_epsilon(study, index, every, colluders=size)
             result.append(Coalition(names, epsilon, is_within))
     return tuple(result)

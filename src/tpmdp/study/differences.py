@@ -9,7 +9,18 @@ from tpmdp._util.numbers import number
 from tpmdp.spec import Party
 from tpmdp.study.model import Study
 
-_SETTINGS: Final = ("name", "session", "threshold", "tolerate", "unit", "guarantee", "weighting", "spread", "engine")
+_SETTINGS: Final = (
+    "name",
+    "session",
+    "threshold",
+    "tolerate",
+    "unit",
+    "guarantee",
+    "weighting",
+    "spread",
+    "engine",
+    "sum_through",
+)
 _WHOLE: Final = ("deadline", "patience", "purpose", "contact", "typical")
 _BUDGET: Final = ("epsilon", "delta", "records", "address", "weight", "threshold")
 

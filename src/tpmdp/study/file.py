@@ -30,10 +30,11 @@ _ADDRESS: Final = re.compile(rf"(\[[0-9A-Fa-f:.]+\]|{_HOST}):(\d{{1,5}})", re.AS
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _TOP: Final = ("name", "threshold", "receivers", "parties", "queries")
 _TOP_OPTIONAL: Final = (
-    *("session", "unit", "guarantee", "engine", "deadline", "epsilon", "delta", "where"),
+    *("session", "unit", "guarantee", "engine", "sum_through", "deadline", "epsilon", "delta", "where"),
     *("weighting", "spread", "tolerate", "patience", "typical", "purpose", "contact"),
 )
 STUDY_KEYS: Final = (*_TOP, *_TOP_OPTIONAL)
+_SUMS: Final = ("relay",)
 WEIGHTINGS: Final = ("equal", "balanced", "own")
 SPREAD_MIN: Final = 1e-6
 
@@ -65,6 +66,7 @@ def parse_fields(document: Mapping[str, Any], kinds: Kinds) -> dict[str, Any]:
         "unit": read.choice("unit", document.get("unit", "record"), UNITS),
         "guarantee": read.choice("guarantee", document.get("guarantee", "computational"), GUARANTEES),
         "engine": read.choice("engine", document["engine"], ENGINES) if "engine" in document else "",
+        "sum_through": read.choice("sum_through", document["sum_through"], _SUMS) if "sum_through" in document else "",
         "deadline": _deadline(document.get("deadline", "10m")),
         "weighting": _weighting(document.get("weighting"), parties),
         "spread": _spread(document.get("spread", 1.0)),

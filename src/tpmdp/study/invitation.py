@@ -74,14 +74,14 @@ def invitation(study: Study, party: str, *, relay: str | None = None) -> str:
         ]
     if study.engine_used == "spu":
         lines += [f"Needs:    {SPU_TEXT}"]
-    if study.computation.uses_relay:
+    if study.uses_relay:
         lines += [f"Relay:    {relay or 'the address on which the parties agree'}", *_wrapped(RELAY_TEXT)]
     if lacking:
         lines += [
             f"Wait:     the study lacks the public keys of {', '.join(lacking)}. Join with the file that has them all."
         ]
     else:
-        url = "" if not study.computation.uses_relay else f" --relay {shlex.quote(relay or _NO_RELAY)}"
+        url = "" if not study.uses_relay else f" --relay {shlex.quote(relay or _NO_RELAY)}"
         lines += [
             f"Compare:  tpmdp fingerprint {file}",
             "          prints ten words, as the page does. Compare them with the other parties by telephone: all must",
@@ -89,7 +89,7 @@ def invitation(study: Study, party: str, *, relay: str | None = None) -> str:
             f"Check:    tpmdp check {file} --as {party} --key {party}.key{data}",
             f"Join:     tpmdp join {file} --as {party} --key {party}.key{data}{url}",
         ]
-        if study.computation.uses_relay and relay is None:
+        if study.uses_relay and relay is None:
             lines.append("          with the address of the relay that the parties agree on.")
     lines += ["Start:", *_wrapped(START_TEXT)]
     return "".join(f"# {line}".rstrip() + "\n" for line in lines) + "\n" + study.toml()

@@ -39,6 +39,7 @@ from tpmdp.study.cost import all_terms, check_joint
 from tpmdp.study.events import EventTracker, SessionEvent
 from tpmdp.study.file import parse_address
 from tpmdp.study.model import Study
+from tpmdp.study.pair_shares import PairShares
 from tpmdp.study.release import PartyRelease
 from tpmdp.study.round_account import account_of
 from tpmdp.study.rounds_join import PartyRounds
@@ -168,13 +169,13 @@ def _take_part_once(
     place = (1, 1) if study.part is None else (study.part.number, study.part.count)
     tracker = EventTracker(contribution.terms, contribution.index, deadline, on_event=on_event, place=place)
     joined: _Joined
-    if isinstance(computation, SharedFunction):
+    if isinstance(computation, SharedFunction) and not study.uses_relay:
         joined = _SharesJoined(contribution, identity, ledger, tracker=tracker, query=computation.query, listen=listen)
     elif relay is None:
-        raise InputError("relay", "(none)", "is missing for a study of sums", "give the address of the relay")
+        raise InputError("relay", "(none)", "is missing for this study", "give the address of the relay")
     else:
         address = _Relay(relay, certificate_authority)
-        joined = _RelayJoined(contribution, identity, ledger, tracker=tracker, relay=address)
+        joined = _RelayJoined(contribution, identity, ledger, tracker=tracker, relay=address, listen=listen)
     if joined.is_settled:
         return joined.repeat()
     if ledger.status(joined.account.key) == "unknown":  # before the relay is asked
@@ -239,9 +240,10 @@ class _Relay:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _RelayJoined(_Joined):
-    """Sums: masked vectors through a relay."""
+    """Masked vectors through a relay: sums, or shares of what pairs have computed."""
 
     relay: _Relay
+    listen: str | None
 
     def _mailbox(self, deadline: float, on_trouble: Callable[[str], None] = lambda _: None) -> Mailbox:
         return Mailbox(
@@ -264,6 +266,7 @@ class _RelayJoined(_Joined):
 
     def compute(self, deadline: float) -> PartyRelease:
         terms, account = self.terms, self.account
+        pairs = None if self.study.computation.is_sum else self._pairs(deadline)
         secrets = LedgerSecrets(self.ledger, account.key)
         notes = LedgerNotes(self.ledger, account.key, self.identity)
         with self._mailbox(deadline, self._on_trouble) as mailbox:
@@ -272,9 +275,13 @@ class _RelayJoined(_Joined):
             account.agree()
             contribution = account.stored_contribution() or self.contribution
             vector = partial(account.charge, contribution)
+            if pairs is not None:
+                pairs.contribution = contribution
 
             def make() -> PartySession:
                 attempt = secrets.last_attempt()
+                if pairs is not None and pairs.is_cut_off(attempt):
+                    attempt += 1
                 return PartySession(
                     terms,
                     self.index,
@@ -284,6 +291,7 @@ class _RelayJoined(_Joined):
                     attempt=attempt,
                     parts=encode_parts(self.study.parts()),
                     notes=notes,
+                    pairs=pairs,
                 )
 
             try:
@@ -296,12 +304,28 @@ class _RelayJoined(_Joined):
             release = party_release(
                 self.contribution,
                 party.result,
-                sent=mailbox.bytes_sent + sum(map(len, left)),
+                sent=mailbox.bytes_sent + sum(map(len, left)) + (0 if pairs is None else pairs.bytes_sent),
                 attempt=party.attempt,
+                guarantee=None if pairs is None else pairs.job(1).guarantee(),
                 missing=frozenset(range(terms.count)) - party.members,
             )
             release = account.settle(release, outbox=left)
             return replace(release, note=_send(mailbox, left))
+
+    def _pairs(self, deadline: float) -> PairShares:
+        """What the holders of columns compute before the sum, at their addresses."""
+        job = shared_job(self.study, self.terms, 1)
+        job.check_values(self.index, self.contribution.encoded)  # now: after the agreement no data may stop it
+        return PairShares(
+            self.contribution,
+            self.identity,
+            ledger=self.ledger,
+            account=self.account,
+            tracker=self.tracker,
+            addresses={member: _address_of(self.study.parties[member]) for member in job.members},
+            deadline=deadline,
+            bind=None if self.listen is None else parse_address("listen", self.listen),
+        )
 
     def repeat(self) -> PartyRelease:
         """The lead receiver sends the others their answers again: they may have been lost."""

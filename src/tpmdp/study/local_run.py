@@ -100,7 +100,7 @@ def run_study(
     check_installed(study)
     files = {member.name: find_source(data_folder, member.name) for member in study.parties if member.records}
     _make_folder(state)
-    keyed = _with_keys(study if study.computation.uses_relay else _on_loopback(study), state)
+    keyed = _with_keys(study if study.computation.is_sum else _on_loopback(study), state)
     _check_all(keyed, files, state, notice=notice)
     study_file = state / "study.toml"
     with replacing(study_file) as temporary:
@@ -109,7 +109,7 @@ def run_study(
         raise DeadlineError("the deadline of the study has passed: give a later one with --deadline")
     limit = time.monotonic() + study.seconds_left() + _GRACE_S
     with ExitStack() as stack:
-        url = stack.enter_context(relay_process(state / "relay.sqlite")) if study.computation.uses_relay else ""
+        url = stack.enter_context(relay_process(state / "relay.sqlite")) if study.uses_relay else ""
         children: list[ChildProcess] = []
         stack.callback(end_all, children)
         parties = []

@@ -72,6 +72,7 @@ class Study:
     spread: float = 1.0  # how much parties' averages vary, as a share of the most they could; for weights only
     tolerate: int = 0  # how many parties may drop out
     engine: str = ""  # what computes a query that is not a sum, if the study says so
+    sum_through: str = ""  # relay: pairs keep shares of what they compute, for a sum through a relay
     patience: float = 60.0  # seconds that the lead receiver waits for parties before it goes on without them
     typical: Guesses = NO_GUESSES  # public guesses about the data, for previews only
     purpose: str = ""  # what the answer is for, in the author's words; nobody signs it
@@ -128,6 +129,7 @@ class Study:
         unit: Unit | None = None,
         guarantee: Guarantee | None = None,
         engine: str | None = None,
+        sum_through: str | None = None,
         deadline: str | timedelta | datetime | None = None,
         weighting: WeightKind | None = None,
         spread: float | None = None,
@@ -155,7 +157,7 @@ class Study:
             "delta": delta,
         }
         given |= {"where": where, "session": session, "unit": unit, "guarantee": guarantee, "deadline": deadline}
-        given |= {"engine": engine}
+        given |= {"engine": engine, "sum_through": sum_through}
         given |= {"weighting": weighting, "spread": spread, "tolerate": tolerate, "patience": patience}
         given |= {"purpose": purpose, "contact": contact}
         return begin_study(cls.parse, kinds, given | further)
@@ -220,12 +222,18 @@ class Study:
             weighting=self.weighting,
             guarantee=self.guarantee,
             engine=self.engine,
+            sum_through=self.sum_through,
         )
 
     @property
     def engine_used(self) -> str:
         """What computes the queries on shares, mpyc or spu; nothing if they are sums."""
         return self.computation.engine_of(self.setting)
+
+    @property
+    def uses_relay(self) -> bool:
+        """Whether the parties send messages through a relay."""
+        return self.computation.is_sum or self.sum_through == "relay"
 
     @property
     def party_records(self) -> dict[str, int]:
@@ -344,6 +352,7 @@ class Study:
             "unit": self.unit,
             "guarantee": self.guarantee,
             **({"engine": self.engine} if self.engine else {}),
+            **({"sum_through": self.sum_through} if self.sum_through else {}),
             "deadline": deadline,
             **({} if self.weighting == "equal" else {"weighting": self.weighting}),
             **({} if self.spread == 1.0 else {"spread": self.spread}),
@@ -517,6 +526,7 @@ class Study:
         each = [weight.hex() for weight in self.weights.each.tolist()]
         weights = "" if self.weighting == "equal" else f"weights {each} spread {self.spread.hex()} "
         engine = "engine spu " if self.engine_used == "spu" else ""  # nobody may compute it otherwise
+        engine += "sum through relay " if self.sum_through else ""
         asked = f"{self.unit} {[party.records for party in self.parties]} {weights}{engine}{query}"
         part = self.part
         return asked if part is None else f"{asked} {part.bound_text(part.whole._asked, part.whole.parties)}"
@@ -535,6 +545,7 @@ class Study:
             "unit": self.unit,
             "weights": f"{self.weighting} {self.spread.hex()}",
             **({"engine": self.engine_used} if self.engine_used else {}),
+            **({"sum_through": self.sum_through} if self.sum_through else {}),
         }
         for party, weight in zip(self.parties, self.weights.each.tolist(), strict=True):
             parts[f"epsilon of {party.name}"] = party.epsilon.hex()

@@ -239,7 +239,7 @@ def check_relay(study: Study, url: str | None, plain_http: bool = False) -> str 
     'https://relay.example.org'
     """
     relay = None if url is None else check_url(url, plain_http)
-    if relay is None and study.computation.uses_relay:
+    if relay is None and study.uses_relay:
         raise InputError("relay", "(none)", "is missing for a study of sums", "give the address of the relay")
     return relay
 

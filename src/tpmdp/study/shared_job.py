@@ -14,10 +14,13 @@ def check_installed(study: Study) -> None:
         job_class(study.engine_used).check_installed()
 
 
-def shared_job(study: Study, terms: Terms) -> DirectJob:
-    """What the connected parties of a session compute; refuses what its engine cannot."""
+def shared_job(study: Study, terms: Terms, attempt: int = 0) -> DirectJob:
+    """What the connected parties of a session compute; refuses what its engine cannot.
+
+    With an attempt, they keep their shares for a sum through a relay.
+    """
     computation, parties = study.computation, study.party_records
     assert isinstance(computation, SharedFunction)
     query, engine = computation.query, computation.engine_of(study.setting)
     parameters, sizes = query.parameters(parties, terms.grid), query.sizes(parties)
-    return job_class(engine).of(terms, query.functions[engine], parameters, sizes=sizes)
+    return job_class(engine).of(terms, query.functions[engine], parameters, sizes=sizes, attempt=attempt)

@@ -143,7 +143,7 @@ def _look(
 
 def asking_party(study: Study, identity: Ed25519PrivateKey, relay: str, *, terms: Terms) -> int:
     """The number of the party that this key belongs to; refuses what no relay could answer. Asks nobody."""
-    if not study.computation.uses_relay:
+    if not study.uses_relay:
         rule = "is not used by this study, whose parties connect to each other"
         raise InputError("relay", relay, rule, "ask the parties; tpmdp join shows who is connected")
     study.check_terms(terms)

@@ -31,22 +31,32 @@ class DirectJob(ABC):
     parameters: Parameters
     sizes: tuple[int, ...]
     noise_apart: bool  # every party contributes noise of the result's dimension besides its input
+    attempt: int = 0  # of a session through a relay: each party keeps its share for that; 0: the result is opened
 
     engine: ClassVar[str]
+    keeps_shares: ClassVar[bool] = False  # whether `attempt` may be other than 0
 
     @classmethod
     def of(
-        cls, terms: Terms, function: str, parameters: Parameters | None, sizes: Sequence[int], noise_apart: bool = True
+        cls,
+        terms: Terms,
+        function: str,
+        parameters: Parameters | None,
+        sizes: Sequence[int],
+        noise_apart: bool = True,
+        attempt: int = 0,
     ) -> Self:
         """A job that these terms allow."""
         cls.check_terms(terms)
+        if attempt and not cls.keeps_shares:
+            raise InputError("attempt", attempt, f"cannot be kept by the {cls.engine} engine", "open the result")
         if len(sizes) != terms.count or min(sizes) < 0 or max(sizes) > NUMBERS_MAX:
             rule = f"must be one per party, from 0 to {NUMBERS_MAX}"
             raise InputError("lengths of inputs", list(sizes), rule, "check the query")
         if not any(sizes):
             raise InputError("lengths of inputs", list(sizes), "leave nothing to compute", "let a party give some")
         counts = tuple(int(size) for size in sizes)
-        job = cls(terms, function, dict(parameters or {}), sizes=counts, noise_apart=noise_apart)
+        job = cls(terms, function, dict(parameters or {}), sizes=counts, noise_apart=noise_apart, attempt=attempt)
         job.check_function()
         job.limits()
         return job
@@ -60,6 +70,11 @@ class DirectJob(ABC):
     @abstractmethod
     def check_terms(cls, terms: Terms) -> None:
         """Refuse terms that this way of computing cannot keep."""
+
+    @property
+    def members(self) -> list[int]:
+        """The parties that connect: all, or those with numbers where the shares are kept."""
+        return [party for party, size in enumerate(self.sizes) if size or not self.attempt]
 
     @abstractmethod
     def check_function(self) -> None:

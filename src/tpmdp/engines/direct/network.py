@@ -11,7 +11,7 @@ import asyncio
 import secrets
 import socket
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -43,6 +43,7 @@ _CLAIMS_MIN: Final = 8
 _BATCH: Final = 32  # accepted at once: few, so that each is heard before many others come
 _BACKLOG: Final = 256
 _PAUSE_S: Final = (0.05, 1.0)  # between tries: first, longest
+_TELL_S: Final = 1.0  # between reports of who is missing
 _EVERYWHERE: Final = ("", "0.0.0.0", "::")  # noqa: S104
 _FAILURES: Final = (OSError, TimeoutError, UnicodeError, asyncio.IncompleteReadError, RecordError)
 
@@ -62,14 +63,14 @@ def listen(host: str, port: int) -> socket.socket:
         raise InputError("address", f"{host}:{port}", f"cannot be listened on ({reason})", "choose another") from None
 
 
-def check_addresses(addresses: Sequence[Address], count: int) -> None:
-    """Refuse addresses that cannot be dialled.
+def check_addresses(addresses: Sequence[Address], count: int, members: Iterable[int] | None = None) -> None:
+    """Refuse addresses that cannot be dialled; of `members` only, if given.
 
     >>> check_addresses([("127.0.0.1", 7001)] * 3, 3)
     """
     if len(addresses) != count:
         raise InputError("addresses", len(addresses), f"must be {count}, one per party", "give every party's address")
-    for host, port in addresses:
+    for host, port in addresses if members is None else [addresses[member] for member in members]:
         if host in _EVERYWHERE or not 0 <= port <= 65535:
             raise InputError("address", f"{host}:{port}", "must be a host and a port", "give one that others can dial")
 
@@ -125,8 +126,11 @@ class Network:
         parts: bytes = b"",
         on_difference: Callable[[str], None] = lambda _: None,
         on_missing: Callable[[list[int]], None] = lambda _: None,
+        members: Iterable[int] | None = None,
     ) -> None:
+        """`members` are the parties to be linked with each other; all, if not given."""
         self._terms, self._index, self._identity = terms, index, identity
+        self._others = [each for each in (range(terms.count) if members is None else members) if each != index]
         self._work, self._stored_max, self._on_loss = work, stored_max, on_loss
         self._parts, self._on_difference, self._on_missing = parts, on_difference, on_missing
         self.links: dict[int, Link] = {}
@@ -144,7 +148,7 @@ class Network:
     @property
     def missing(self) -> list[int]:
         """Parties that are not connected."""
-        return [party for party in range(self._terms.count) if party != self._index and party not in self.links]
+        return [party for party in self._others if party not in self.links]
 
     @property
     def bytes_sent(self) -> int:
@@ -154,8 +158,9 @@ class Network:
     async def connect(self, addresses: Sequence[Address], listener: socket.socket | None, deadline: float) -> None:
         """Connect to all parties; at the deadline, the error names those that are missing."""
         server = None if listener is None else await self._serve(listener)
-        above = range(self._index + 1, self._terms.count)
+        above = [peer for peer in self._others if peer > self._index]
         dials = [asyncio.create_task(self._dial(peer, addresses[peer])) for peer in above]
+        dials.append(asyncio.create_task(self._say_missing()))
         try:
             async with asyncio.timeout(max(0.0, deadline - now_s())):
                 await self._all_here.wait()
@@ -168,6 +173,12 @@ class Network:
                 server.close()
             self._closed = True
             self._crowd.close()
+
+    async def _say_missing(self) -> None:
+        """Also while nothing changes: who hears it may have a reason to give up."""
+        while True:
+            await asyncio.sleep(_TELL_S)
+            self._on_missing(self.missing)
 
     async def _serve(self, listener: socket.socket) -> asyncio.Server:
         server = await asyncio.start_server(self._answer, sock=listener, backlog=_BATCH)
@@ -262,7 +273,7 @@ class Network:
         """The side that answers."""
         hello = decode_hello(await reader.readexactly(HELLO_BYTES))
         peer = hello.sender
-        if peer >= self._index:
+        if peer >= self._index or peer not in self._others:
             raise RecordError("claims a number that does not dial us")
         try:
             exchange = self._exchange(peer, dials=False)

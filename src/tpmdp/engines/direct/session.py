@@ -4,6 +4,9 @@ The starter of this process gives the numbers when all parties are connected: un
 
 Every wait ends at the deadline, or at once when a party is lost; the error names the party.
 
+Where the parties keep their shares for a sum through a relay, only those with numbers take part, and nothing is opened.
+The starter stores the share durably, and the others learn that this party needs them no longer.
+
 A result is opened once. Noise is drawn once per session, so a party that could open two results of different inputs
 would see their difference without noise. Therefore all parties tell each other that they are READY before any share of
 the result leaves, and the starter notes the opening durably before it happens: until then a session can be run again,
@@ -83,9 +86,9 @@ async def run_party(
     address. `parts` are the hashes of our study's parts, for a party with another study; `notes` are what each party is
     sent of our ledger.
     """
-    check_addresses(addresses, job.terms.count)
+    check_addresses(addresses, job.terms.count, job.members)
     check_identity(job.terms, index, identity)
-    if listener is None and index > 0:
+    if listener is None and index > min(job.members):
         listener = listen(*addresses[index])
     session = _Session(job, sharing, index, identity=identity, deadline=deadline, starter=starter, parts=parts)
     await session.run(addresses, listener, notes=notes or {})
@@ -118,6 +121,7 @@ class _Session:
             parts=parts,
             on_difference=starter.difference,
             on_missing=starter.missing,
+            members=job.members,
         )
         self._receivers: list[int] = np.flatnonzero(job.terms.spec.receivers).tolist()
 
@@ -135,13 +139,16 @@ class _Session:
             numbers = await self._until(self._starter.connected(theirs), lambda: ())
             self._job.check(self._index, numbers.values, numbers.noise)
             await self._until(self._compute(numbers), self._waited_for)
+            if self._job.attempt:
+                await self._keep()
+                return
             notes = dict.fromkeys(network.links, numbers.note)
             theirs = await self._until(self._swap(LinkKind.READY, notes), lambda: self._silent("ready"))
             result = await self._open_once(theirs)
             await self._starter.result(
                 result, network.bytes_sent
             )  # we have what we need, even if a party is lost by now
-            await self._say_goodbye()
+            await self._say_goodbye(self._index in self._receivers)
         except TpmdpError as error:
             for link in network.links.values():
                 link.abort(error)
@@ -204,6 +211,14 @@ class _Session:
         await asyncio.wait(waited.values())
         return {peer: future.result() for peer, future in waited.items() if future.result()}
 
+    async def _keep(self) -> None:
+        """Have our share stored, whatever happens to the others now, and say goodbye."""
+        share = await self._output()
+        await self._starter.result(np.array(share, dtype=np.int64), self._network.bytes_sent)
+        for link in self._network.links.values():
+            link.tell(LinkKind.READY)
+        await self._say_goodbye(receives=False)
+
     async def _open_once(self, notes: Notes) -> IntArray | None:
         """Open the result; once the starter has noted it, running again cannot repair an error."""
         receives = self._index in self._receivers
@@ -252,14 +267,14 @@ class _Session:
             raise DirectError("the result left its range: a party gave larger numbers than the study allows")
         return np.array(opened, dtype=np.int64)
 
-    async def _say_goodbye(self) -> None:
+    async def _say_goodbye(self, receives: bool) -> None:
         """Tell all parties that we have the result, if we are a receiver, and wait until all have sent everything.
 
         A connection that is closed too early may lose what others sent.
         """
         links = self._network.links.values()
         for link in links:
-            if self._index in self._receivers:
+            if receives:
                 link.tell(LinkKind.DONE)
             link.tell(LinkKind.BYE)
         await asyncio.wait({link.bye for link in links}, timeout=_LINGER_S)

@@ -46,11 +46,16 @@ def main() -> None:
     try:
         task = json.loads(source.readline())
         terms = Terms.parse(task["terms"])
-        listener = listen(*task["bind"]) if task["index"] > 0 else None
-        port = 0 if listener is None else listener.getsockname()[1]
         job = job_class(task["engine"]).of(
-            terms, task["function"], task["parameters"], sizes=task["sizes"], noise_apart=task["noise"]
+            terms,
+            task["function"],
+            task["parameters"],
+            sizes=task["sizes"],
+            noise_apart=task["noise"],
+            attempt=task["attempt"],
         )
+        listener = listen(*task["bind"]) if task["index"] > min(job.members) else None
+        port = 0 if listener is None else listener.getsockname()[1]
         sharing = job.sharing(task["index"])
         sharing.prepare()
         write_report(out, {"ready": task["index"], "port": port})

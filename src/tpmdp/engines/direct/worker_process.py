@@ -50,6 +50,7 @@ class WorkerProcess:
             "parameters": dict(job.parameters),
             "sizes": list(job.sizes),
             "noise": job.noise_apart,
+            "attempt": job.attempt,
             "bind": list(bind),
         }
         self.child.write(json.dumps(task).encode() + b"\n")
@@ -141,7 +142,7 @@ def run_in_process(
     deadline: float,
     *,
     on_connected: Callable[[Notes], Numbers],
-    on_opening: Callable[[Notes], None],
+    on_opening: Callable[[Notes], None] = lambda _: None,
     on_result: Callable[[IntArray | None, int], None],
     bind: Address | None = None,
     parts: bytes = b"",
@@ -155,11 +156,11 @@ def run_in_process(
     values and noise when all parties are connected, so errors in key, addresses or study show before, and a party that
     never comes; `on_difference` hears what a party with another study has different, and `on_missing` who is not
     connected yet, whenever that changes. `on_opening` must store durably, before it returns, that this session's result
-    is opened; `on_result` the result (None: a receipt).
+    is opened; `on_result` the result (None: a receipt), or our share where shares are kept and nothing is opened.
     """
     job.digest()  # refuses parameters that do not travel
     check_identity(job.terms, index, identity)
-    check_addresses(addresses, job.terms.count)
+    check_addresses(addresses, job.terms.count, job.members)
     worker = WorkerProcess(on_difference=on_difference, on_missing=on_missing)
     try:
         worker.give(job, index, identity, bind=bind or addresses[index], deadline=deadline)
@@ -169,8 +170,9 @@ def run_in_process(
         worker.go(addresses, parts=parts, notes=notes)
         numbers = on_connected(worker.connected())
         worker.put_in(numbers.values, numbers.noise, numbers.note)
-        on_opening(worker.opening())
-        worker.say("open")
+        if not job.attempt:
+            on_opening(worker.opening())
+            worker.say("open")
         on_result(*worker.outcome())
         worker.say("done")
         with suppress(TpmdpError):  # we have what we wanted

@@ -82,6 +82,8 @@ class _Drive:
                     mailbox.post(party.retry())
                 continue
             self._watch(party, mailbox.bytes_sent)
+            if left is None:
+                left = self._pair()
             if left is not None:
                 return left
             self._go_on()
@@ -98,6 +100,21 @@ class _Drive:
             if again:
                 self._mailbox.post(again)
                 self._look_again()
+
+    def _pair(self) -> list[bytes] | None:
+        """At a holder of columns: compute with the others; what is left to send once the party is done."""
+        if not self._party.is_to_pair:
+            return None
+        out = self._party.pair(self._is_news)
+        if self._party.done:
+            return out
+        if out:
+            self._mailbox.post(out)
+        return None
+
+    def _is_news(self) -> bool:
+        """Whether there is a message that was not read yet."""
+        return bool(self._mailbox.fetch({kind: self._seen[kind] for kind in self._party.expects}, 0.0))
 
     def _look_again(self) -> None:
         """A new attempt has begun: messages that came too early may be useful now."""

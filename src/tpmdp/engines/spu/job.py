@@ -38,6 +38,7 @@ class SpuJob(DirectJob):
     """A function of pairs; `GRAM` for any number of parties, any other function for the two that have inputs."""
 
     engine: ClassVar[str] = "spu"
+    keeps_shares: ClassVar[bool] = True
 
     @classmethod
     def check_installed(cls) -> None:
@@ -69,6 +70,7 @@ class SpuJob(DirectJob):
         self.check_installed()
         content = hashlib.sha256(function_file(self.function).read_bytes()).hexdigest()
         parts = [_PROTOCOL, REQUIREMENTS, self.function, content, self.plain_parameters(), self.sizes, self.noise_apart]
+        parts += [self.attempt] if self.attempt else []
         return hashlib.sha256(json.dumps(parts).encode()).digest()
 
     @property
@@ -89,7 +91,15 @@ class SpuJob(DirectJob):
         local = GramShape(self.parameters).local if self._is_gram else [0] * self.terms.count
         grid = self.terms.grid
         most = self.stored_max if self.function in MEASURED else _NO_LIMIT
-        return PairSharing(party, self.tasks(), local, word=grid.word, dimension=grid.dimension, received_max=most)
+        return PairSharing(
+            party,
+            self.tasks(),
+            local,
+            word=grid.word,
+            dimension=grid.dimension,
+            received_max=most,
+            is_kept=bool(self.attempt),
+        )
 
     def tasks(self) -> list[PairTask]:
         """What pairs compute."""

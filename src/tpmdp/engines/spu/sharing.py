@@ -40,13 +40,15 @@ class PairSharing(Sharing):
         word: int,
         dimension: int,
         received_max: int,
+        is_kept: bool = False,
     ) -> None:
         """`local`: how many numbers of the result each party computes alone; they come first, party by party.
 
-        `received_max`: bytes that a pair exchanges at most.
+        `received_max`: bytes that a pair exchanges at most. `is_kept`: the output is our own share, for a masked sum
+        elsewhere; no party sees it.
         """
         self._mine, self._local = [task for task in tasks if party in (task.left, task.right)], local
-        self._received_max = received_max
+        self._received_max, self._is_kept = received_max, is_kept
         self._word, self._dimension = word, dimension
         self._process: PairProcess | None = None
         self._tunnel: Tunnel | None = None
@@ -70,12 +72,15 @@ class PairSharing(Sharing):
         if not any(task.noise for task in self._mine):
             total += drawn.astype(np.uint64)
         self._sum = to_words(total.view(np.int64), self._word)
-        await self._mask(peers, self._sum)
+        if not self._is_kept:
+            await self._mask(peers, self._sum)
         self._peers = peers
 
     async def output(self) -> Sequence[int] | None:
         assert self._peers is not None
         assert self._sum is not None
+        if self._is_kept:
+            return [int(value) for value in from_words(self._sum, self._word)]
         links, receivers = self._peers.links, self._peers.receivers
         for peer in receivers:
             if peer in links:

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import time
+import tomllib
 from itertools import combinations, combinations_with_replacement
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.engines.direct_studies import identity_of
 from tests.patience import DEADLINE, HANG_S
 from tests.processes import Process
 from tpmdp import InputError, Study, run
@@ -20,6 +22,9 @@ from tpmdp.data.table import Table
 from tpmdp.engines.memory import MemoryEngine
 from tpmdp.experiments.population import RANGES, synthetic_adults
 from tpmdp.ledger import Ledger
+from tpmdp.protocol.parts import differences, encode_parts
+from tpmdp.study.differences import differences as study_differences
+from tpmdp.study.identity import public_text
 from tpmdp.study.invitation import invitation
 
 pytestmark = pytest.mark.process
@@ -147,6 +152,8 @@ def test_the_maximum_over_parties_is_told_and_not_whose_it_is() -> None:
         ({"engine": "spu", "guarantee": "statistical"}, 'cannot be used with guarantee = "statistical"'),
         ({"engine": "mpyc", "queries": [PAIR], "parties": PAIRED}, "cannot compute a pair_function"),
         ({"threshold": 2, "queries": MAXIMUM["queries"]}, "must be less than half the number of parties"),
+        ({"sum_through": "relay"}, "needs what is computed in pairs, and the engine is mpyc"),
+        ({"sum_through": "shop", "threshold": 2}, 'sum_through = "shop" must be one of relay'),
         ({"where": "age > 3"}, "cannot be used with a vertical_regression"),
         ({"parties": [*PARTIES[:2], {"name": "registry", "records": 3999}]}, "must be the same people"),
         ({"parties": [*PARTIES, {"name": "lab", "records": 5}]}, "holds no column"),
@@ -185,6 +192,26 @@ def test_every_party_is_charged_for_what_it_holds(tmp_path: Path) -> None:
 def test_an_invitation_says_that_spu_is_needed() -> None:
     assert "Needs:    Linux, and SPU" in invitation(Study.parse({**VERTICAL, "threshold": 2}), "bank")
     assert "Needs:" not in invitation(Study.parse(VERTICAL), "bank")
+
+
+def test_a_sum_through_a_relay_is_part_of_what_all_agree_on() -> None:
+    keyed = [{**party, "public_key": public_text(identity_of(str(party["name"])))} for party in PARTIES]
+    document = {**VERTICAL, "threshold": 2, "parties": keyed}
+    direct, through = Study.parse(document), Study.parse({**document, "sum_through": "relay"})
+    assert (direct.uses_relay, through.uses_relay) == (False, True)
+    assert Study.parse(tomllib.loads(through.toml())) == through
+    assert direct.terms().session == through.terms().session
+    assert direct.terms().plan_hash != through.terms().plan_hash
+    assert differences(encode_parts(direct.parts()), encode_parts(through.parts())) == ["also sum_through"]
+    assert study_differences(direct, through) == ["sum_through (none) -> relay"]
+    assert "Relay:" in invitation(through, "bank")
+    assert "Relay:" not in invitation(direct, "bank")
+
+
+def test_a_study_of_sums_has_no_other_sum() -> None:
+    count = {"name": "old", "kind": "count", "column": "age", "at_least": 65}
+    with pytest.raises(InputError, match="sum_through = relay is for queries that are not sums"):
+        Study.parse({**VERTICAL, "queries": [count], "sum_through": "relay"})
 
 
 def write(folder: Path, document: dict[str, Any]) -> Path:

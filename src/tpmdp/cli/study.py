@@ -39,8 +39,12 @@ _JOIN_FLAGS: Final = {"party": "--as", "relay": "--relay", "listen": "--listen",
 @click.option(
     "--data", "data_file", type=_FILE, help="Your records: a .csv or .parquet file, or a .toml that says where."
 )
-@click.option("--relay", "url", help="Address of the relay, such as https://relay.example.org. Not for mpyc studies.")
-@click.option("--listen", help="Wait for other parties here instead (host:port; mpyc studies only).")
+@click.option(
+    "--relay",
+    "url",
+    help="Address of the relay, such as https://relay.example.org. Studies of sums, or with sum_through.",
+)
+@click.option("--listen", help="Wait for other parties here instead (host:port; not for studies of sums).")
 @click.option("--ledger", "ledger_file", type=_FILE, help="Your ledger. Default: the key file's name with .ledger.")
 @click.option("--session", type=int, help="Number of the session. Default: what the study says.")
 @click.option("--deadline", help="Stop waiting then: 90s, 10m, 2h or a date and time. Default: what the study says.")

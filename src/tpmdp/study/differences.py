@@ -10,16 +10,8 @@ from tpmdp.spec import Party
 from tpmdp.study.model import Study
 
 _SETTINGS: Final = (
-    "name",
-    "session",
-    "threshold",
-    "tolerate",
-    "unit",
-    "guarantee",
-    "weighting",
-    "spread",
-    "engine",
-    "sum_through",
+    *("name", "session", "threshold", "tolerate", "unit", "guarantee"),
+    *("weighting", "spread", "engine", "sum_through"),
 )
 _WHOLE: Final = ("deadline", "patience", "purpose", "contact", "typical")
 _BUDGET: Final = ("epsilon", "delta", "records", "address", "weight", "threshold")
@@ -55,7 +47,7 @@ def _changed(before: object, after: object, keys: tuple[str, ...], of: str = "")
 
 
 def _text(old: Any, new: Any) -> str:
-    shown = [number(each) if isinstance(each, float) else str(each) for each in (old, new)]
+    shown = [number(each) if isinstance(each, float) else str(each) or "(none)" for each in (old, new)]
     if shown[0] == shown[1]:  # they differ after four digits
         shown = [repr(old), repr(new)]
     return " -> ".join(each or "(none)" for each in shown)

@@ -26,7 +26,8 @@ HEAD = """# Measures: pairs
 One run of `make bench-pairs`, which rewrites this page. All parties share the machine, and absolute times say little,
 since machines are shared. Columns are dealt out to the parties in turn; every product of columns of different parties
 is computed. A pair has a fixed cost, for keys and for encrypting a first block of records, which Shamir shares do not
-have: so the ratio falls with the number of records.
+have: so the ratio falls with the number of records. Most of it is spent in SEAL, which looks for its primes anew in
+every pair with random numbers from the processor's slow generator; SPU 0.9.5 has no setting for that.
 
 """
 

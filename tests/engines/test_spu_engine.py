@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from benchmarks import pairs
+from tests.experiments.test_scenario import CENSUS
 from tests.pairs import check_studies, session_of
 from tests.patience import DEADLINE, HANG_S
 from tests.study.test_shares_study import VERTICAL, least_squares, people
@@ -23,6 +24,7 @@ from tpmdp.engines.spu.interpreter import REQUIREMENTS, SETTING, spu_python
 from tpmdp.engines.spu.pair_process import PairProcess
 from tpmdp.engines.spu.pair_task import PairTask
 from tpmdp.engines.spu.tunnel import Tunnel, TunnelKind
+from tpmdp.experiments.population import RANGES, read_adults
 from tpmdp.study.local_run import run_study
 
 pytestmark = [pytest.mark.spu, pytest.mark.process]
@@ -106,6 +108,30 @@ def test_three_organisations_of_which_two_may_collude_agree_with_least_squares()
     answers = {answer.part: answer for answer in release.answers}
     for part, truth in zip(("intercept", "children", "age", "education"), least_squares(), strict=True):
         assert abs(answers[part].value - truth) <= 6 * answers[part].standard_error, part
+
+
+@pytest.mark.skipif(not CENSUS.exists(), reason="the census file is not part of the package")
+@pytest.mark.parametrize("threshold", [1, 2])
+def test_a_regression_of_the_census_is_that_of_a_trusted_curator(threshold: int) -> None:
+    """With threshold 1 two organisations hold all columns, otherwise three."""
+    count = 50_000
+    held = {"bank": ["income"], "school": ["education", "age", "children"]}
+    if threshold == 2:
+        held = {"bank": ["income"], "school": ["education", "age"], "registry": ["children"]}
+    table = read_adults(CENSUS, count, seed=1)
+    columns = {each.column: np.clip(table[each.column], each.low, each.high) for each in RANGES}
+    query = {**VERTICAL["queries"][0], "held_by": held}
+    parties = [{"name": name, "records": count} for name in held]
+    document = {**VERTICAL, "threshold": threshold, "epsilon": 2.0, "parties": parties, "queries": [query]}
+    tables = {name: {column: table[column] for column in each} for name, each in held.items()}
+    release = run(Study.parse(document), tables)
+    answers = {answer.part: answer for answer in release.answers}
+    inputs = np.column_stack([np.ones(count), columns["children"], columns["age"], columns["education"]])
+    truth = np.linalg.lstsq(inputs, columns["income"], rcond=None)[0]
+    for part, value in zip(("intercept", "children", "age", "education"), truth, strict=True):
+        assert abs(answers[part].value - value) <= 6 * answers[part].standard_error, part
+        assert answers[part].standard_error <= abs(value), part
+    assert "CHEETAH" in release.parties["bank"].guarantee
 
 
 def test_what_travels_is_frames_of_brpc_without_pickles(

@@ -18,8 +18,8 @@ from tpmdp.engines.direct.job import job_class
 from tpmdp.engines.direct.link import _FRAME
 from tpmdp.engines.direct.network import Address
 from tpmdp.engines.direct.record import (
+    ANSWER_BYTES,
     CONFIRMATION,
-    HELLO_BYTES,
     LENGTH_BYTES,
     PROOF_BYTES,
     TAG_BYTES,
@@ -142,7 +142,7 @@ class Puppet:
     def handshake(self, exchange: Exchange) -> bool:
         """As the side that dials; false if it is cut short before our proof."""
         self.send(exchange.hello.encode())
-        hello = self.read(HELLO_BYTES)
+        hello = self.read(ANSWER_BYTES)
         if not hello:
             return False
         self.seal, self.opened = exchange.keys(decode_hello(hello))

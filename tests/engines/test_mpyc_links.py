@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from tests.protocol.sessions import World
 from tpmdp._util.clock import now_s
 from tpmdp.engines.direct.link import LinkKind
 from tpmdp.engines.direct.network import SILENT_MAX, Network, listen
-from tpmdp.engines.direct.record import LENGTH_BYTES, RECORD_MAX, TAG_BYTES, DirectError, decode_hello
+from tpmdp.engines.direct.record import HELLO_BYTES, LENGTH_BYTES, RECORD_MAX, TAG_BYTES, DirectError, decode_hello
 from tpmdp.protocol.parts import encode_parts
 
 pytestmark = pytest.mark.process
@@ -117,6 +118,13 @@ def test_both_sides_learn_what_differs() -> None:
     ]
 
 
+def received(connection: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size and (part := connection.recv(size - len(data))):
+        data += part
+    return data
+
+
 def test_a_stranger_at_a_partys_address_is_refused_and_the_true_one_may_come() -> None:
     with Stage(World(3, 1, [0])) as stage, listen(HOST, 0) as trap:
         port = trap.getsockname()[1]
@@ -127,7 +135,7 @@ def test_a_stranger_at_a_partys_address_is_refused_and_the_true_one_may_come() -
         while len(answered) < 2:
             connection = trap.accept()[0]
             with connection:
-                hello = decode_hello(connection.recv(1000))
+                hello = decode_hello(received(connection, HELLO_BYTES))
                 exchange = stage.exchange(2, hello.sender, dials=False, identity=stage.world.identities[0])
                 seal, _ = exchange.keys(hello)
                 connection.sendall(exchange.hello.encode() + seal.record(exchange.proof()))

@@ -17,7 +17,7 @@ from tests.patience import HANG_S
 from tests.protocol.sessions import World
 from tpmdp._util.clock import now_s
 from tpmdp.engines.direct.network import CLAIMS_MAX, SILENT_MAX, Address, Network, _Crowd, listen
-from tpmdp.engines.direct.record import HELLO_BYTES, DirectError, Exchange
+from tpmdp.engines.direct.record import ANSWER_BYTES, DirectError, Exchange
 from tpmdp.errors import TpmdpError
 
 pytestmark = pytest.mark.process
@@ -153,7 +153,7 @@ def test_a_dialler_whose_confirmation_is_lost_dials_again() -> None:
         async def cut_first(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             nonlocal cuts
             if cuts < 2:
-                writer.write(await reader.readexactly(HELLO_BYTES + 84))  # with the proof
+                writer.write(await reader.readexactly(ANSWER_BYTES + 84))  # with the proof
                 await reader.readexactly(1)  # the answerer has made the link; its confirmation goes nowhere
                 cuts += 1
                 raise ConnectionResetError

@@ -119,7 +119,9 @@ def test_a_regression_of_the_census_is_that_of_a_trusted_curator(threshold: int)
     if threshold == 2:
         held = {"bank": ["income"], "school": ["education", "age"], "registry": ["children"]}
     table = read_adults(CENSUS, count, seed=1)
-    columns = {each.column: np.clip(table[each.column], each.low, each.high) for each in RANGES}
+    columns = {
+        each.column: np.clip(np.asarray(table[each.column], dtype=np.float64), each.low, each.high) for each in RANGES
+    }
     query = {**VERTICAL["queries"][0], "held_by": held}
     parties = [{"name": name, "records": count} for name in held]
     document = {**VERTICAL, "threshold": threshold, "epsilon": 2.0, "parties": parties, "queries": [query]}

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from tests.faults.consortium import NAMES, Consortium, check_answers, ended, wait_until
 from tests.faults.evil_relay import EvilRelay, FlipOnce, TarPit, join
@@ -18,7 +17,8 @@ from tpmdp._util.clock import now_s
 from tpmdp.engines.relay.mailbox import Mailbox
 from tpmdp.engines.relay.wire import frame
 from tpmdp.ledger import Ledger
-from tpmdp.protocol.channel import open_sealed
+from tpmdp.protocol.channel import SEAL_BYTES, open_sealed
+from tpmdp.protocol.hybrid import HybridKey
 from tpmdp.protocol.messages import EVERYONE, Kind, Message, MessageError, decode, encode
 from tpmdp.protocol.messages import verify as verify_signature
 from tpmdp.protocol.terms import Terms
@@ -132,7 +132,7 @@ def test_a_message_of_a_far_attempt_delays_nobody_else_and_its_sender_is_named(t
     with Consortium(tmp_path) as consortium:
         consortium.relay()
         terms, identity = consortium.terms, read_key(consortium.key("lab"))
-        body = bytes(28 + 32 + terms.words_bytes)
+        body = bytes(SEAL_BYTES + 32 + terms.words_bytes)
         early = encode(Message(Kind.SUBMIT, 5, 2, 0, terms.session, terms.plan_hash, body), identity)
         with Mailbox(consortium.url, terms, 2, identity, now_s() + HANG_S) as mailbox:
             mailbox.post([early])
@@ -177,7 +177,7 @@ def test_a_party_that_equivocates_is_named(tmp_path: Path) -> None:
     with Consortium(tmp_path) as consortium:
         consortium.relay()
         identity, terms = read_key(consortium.key("lab")), consortium.terms
-        body = X25519PrivateKey.generate().public_key().public_bytes_raw()
+        body = HybridKey.fresh().public
         second = encode(Message(Kind.KEYS, 1, 2, EVERYONE, terms.session, terms.plan_hash, body), identity)
         with EvilRelay(consortium.url, lambda batch: join(batch) + frame(second, 10**9)) as evil:
             consortium.join("lab")
@@ -199,19 +199,19 @@ def test_the_relay_and_colluding_non_receivers_see_ciphertext_keys_and_signature
         lead = consortium.join("north", harm=("kill:before:Ledger.settle:1",))
         lead.communicate(timeout=HANG_S)
         terms = consortium.terms
-        keys: dict[int, X25519PrivateKey] = {}
+        keys: dict[int, HybridKey] = {}
         vectors = {}
         heads: list[bytes] = []
         for place, name in enumerate(NAMES):
             with Ledger.open(consortium.ledger_file(name)) as ledger:
                 heads += [bytes.fromhex(entry.hash) for entry in ledger.entries()]
                 kept = ledger.private_state(key_of(terms))
-                keys[place] = X25519PrivateKey.from_private_bytes(kept["key 1"])
+                keys[place] = HybridKey(kept["key 1"])
                 vectors[place] = kept["vector"]
         for process in (consortium.join("north"), *others):
             assert ended(process).code == 0
         rows = stored_kinds(consortium)
-        public = {place: key.public_key().public_bytes_raw() for place, key in keys.items()}
+        public = {place: key.public for place, key in keys.items()}
         sealed = 0
         for _, data in rows:
             message = decode(data)
@@ -236,7 +236,7 @@ def test_the_relay_and_colluding_non_receivers_see_ciphertext_keys_and_signature
         for place, name in enumerate(NAMES):
             if terms.sigma[place]:  # otherwise it is four well-known bytes, which any file holds somewhere
                 assert vectors[place] not in stored
-            assert keys[place].private_bytes_raw() not in stored
+            assert not any(secret in stored for secret in (keys[place]._secret[:32], keys[place]._secret[32:]))
             assert read_key(consortium.key(name)).private_bytes_raw() not in stored
             assert name.encode() not in stored
         assert b"faults" not in stored

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from flwr.app import ConfigRecord, Message, RecordDict
 from numpy.typing import NDArray
 
@@ -22,6 +20,7 @@ from tpmdp.flower.round_terms import Training
 from tpmdp.flower.wire import bytes_of, pack, pack_text, record_of
 from tpmdp.protocol.channel import open_sealed
 from tpmdp.protocol.group import to_bits
+from tpmdp.protocol.hybrid import Capsule, HybridKey, exchange_hash
 from tpmdp.protocol.masks import expand, mask_key, word_type
 from tpmdp.protocol.messages import EVERYONE, Kind, decode, digest_of, encode
 from tpmdp.protocol.messages import Message as Signed
@@ -37,13 +36,21 @@ def changed(terms: Terms, **fields: Any) -> str:
 
 
 class Hostile:
-    """The server of a world. `keys` are its X25519 keys by attempt."""
+    """The server of a world. `keys` are its keys by attempt.
+
+    It hands on the pads that clients send each other, and sends its own, with whatever it asks: without them nobody
+    would submit.
+    """
 
     def __init__(self, world: World, **training: Any) -> None:
         self.world = world
         settings: dict[str, Any] = {"name": "test", "clip": 1.0, "entries": len(world.updates[0])}
         self.training = Training(**{**settings, **training})
-        self.keys = [X25519PrivateKey.from_private_bytes(os.urandom(32)) for _ in range(8)]
+        self.keys = [HybridKey.fresh() for _ in range(8)]
+        self._led: dict[tuple[bytes, int], Terms] = {}  # by plan hash and attempt
+        self._capsules: dict[bytes, Capsule] = {}  # by the public key of a client
+        self._clients: dict[tuple[bytes, int, int], bytes] = {}  # their keys by plan hash, attempt and party
+        self._pads: dict[int, dict[bytes, None]] = {}  # by the party that they are for
 
     @property
     def public(self) -> bytes:
@@ -62,7 +69,8 @@ class Hostile:
 
     def key_message(self, terms: Terms, attempt: int = 1, key: int | None = None) -> bytes:
         own = self.keys[attempt if key is None else key]
-        return self.sign(terms, Kind.KEYS, attempt, own.public_key().public_bytes_raw())
+        self._led[terms.plan_hash, attempt] = terms
+        return self.sign(terms, Kind.KEYS, attempt, own.public)
 
     def group_message(self, terms: Terms, attempt: int, members: Iterable[int]) -> bytes:
         return self.sign(terms, Kind(GROUP), attempt, to_bits(sorted(members), terms.count))
@@ -87,6 +95,8 @@ class Hostile:
     ) -> Message:
         """Any request; `train` comes with a model."""
         asks = question(self.public, bytes(32)) if more.get("enrol") is True else {}
+        self._make_pads()
+        inbox = [*inbox, *self._pads.get(number + 1, {})]
         fields: dict[str, Any] = {"inbox": pack(inbox), **asks, **more}
         if terms is not None:
             fields["terms"] = pack_text(terms if isinstance(terms, str) else terms.canonical())
@@ -98,7 +108,31 @@ class Hostile:
             content["arrays"] = record_of_arrays({"w": zero})
             content["config"] = ConfigRecord({"server-round": 1})
         message = Message(content, dst_node_id=100 + number, message_type=kind)
-        return self.world.grid.deliver(number, message)
+        reply = self.world.grid.deliver(number, message)
+        self._note_pads(reply)
+        return reply
+
+    def _note_pads(self, reply: Message) -> None:
+        """Keep what goes to other clients."""
+        for message in outbox(reply) if reply.has_content() else ():
+            if message.kind == Kind.PAD:
+                self._pads.setdefault(message.recipient, {})[message.data] = None
+            if message.kind == KEYS:
+                self._clients[message.plan, message.attempt, message.sender] = message.body
+
+    def _make_pads(self) -> None:
+        """What the server owes the clients for keys that they have sent."""
+        for (plan_hash, attempt, party), public in self._clients.items():
+            terms = self._led.get((plan_hash, attempt))
+            if terms is not None and party in terms.neighbours(0):
+                body = self.capsule(public).ciphertext
+                self._pads.setdefault(party, {})[self.sign(terms, Kind.PAD, attempt, body, party)] = None
+
+    def capsule(self, public: bytes) -> Capsule:
+        """What the server has encapsulated to a client's key."""
+        if public not in self._capsules:
+            self._capsules[public] = Capsule.to(public)
+        return self._capsules[public]
 
     def offer(self, number: int, terms: Terms | str) -> list[Peeled]:
         return outbox(self.ask(number, terms=terms))
@@ -119,9 +153,10 @@ class Hostile:
         content = self.content(submission, client_key)
         words = np.frombuffer(content[32:], dtype=word_type(terms.grid.word)).copy()
         if 0 in terms.neighbours(submission.sender):
-            public, own = X25519PublicKey.from_public_bytes(client_key), self.keys[submission.attempt]
-            bound = content[:32] if terms.tolerate else b""
-            key = mask_key(own, public, terms.session, 0, submission.sender, bound or terms.plan_hash)
+            own, capsule = self.keys[submission.attempt], self.capsule(client_key)
+            context = content[:32] + exchange_hash(own.public, client_key, capsule.ciphertext)
+            agreed = own.agreed(client_key, capsule.inner)
+            key = mask_key(agreed, terms.session, 0, high=submission.sender, context=context)
             words += expand(key, len(words), terms.grid.word)  # the client, whose number is higher, has subtracted it
         return words
 

@@ -6,6 +6,7 @@ import pytest
 
 from tests.protocol.sessions import World
 from tpmdp.flower.carrier import Carrier
+from tpmdp.protocol.hybrid import PUBLIC_BYTES
 from tpmdp.protocol.messages import EVERYONE, Kind, Message, MessageError, encode
 
 
@@ -15,7 +16,7 @@ def test_messages_in_the_name_of_others_are_refused_whoever_that_is() -> None:
     server, bad = world.parties()[0], world.identities[1]
     for sender in (0, 2):
         carrier = Carrier(world.terms, {0: server})
-        key = Message(Kind.KEYS, 1, sender, EVERYONE, world.terms.session, world.terms.plan_hash, bytes(32))
+        key = Message(Kind.KEYS, 1, sender, EVERYONE, world.terms.session, world.terms.plan_hash, bytes(PUBLIC_BYTES))
         with pytest.raises(MessageError, match="somebody else's name"):
             carrier.post([encode(key, bad)], 1)
         assert carrier.waiting() == set()
@@ -28,7 +29,7 @@ def test_an_own_message_with_a_wrong_signature_or_plan_is_refused() -> None:
         (bytes(32), world.identities[1], "another plan"),
     ):
         carrier = Carrier(world.terms, {0: world.parties()[0]})
-        key = Message(Kind.KEYS, 1, 1, EVERYONE, world.terms.session, plan, bytes(32))
+        key = Message(Kind.KEYS, 1, 1, EVERYONE, world.terms.session, plan, bytes(PUBLIC_BYTES))
         with pytest.raises(MessageError, match=match):
             carrier.post([encode(key, identity)], 1)
         assert carrier.waiting() == set()

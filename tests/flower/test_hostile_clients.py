@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from flwr.app import Message, RecordDict
 
 from tests.flower.hostile import Hostile, sign_claim
@@ -24,6 +23,7 @@ from tpmdp.flower.enrolment import Enrolment
 from tpmdp.flower.message_replay import bounded
 from tpmdp.flower.nodes import Nodes
 from tpmdp.flower.wire import bytes_of, pack, unpack_text
+from tpmdp.protocol.hybrid import PUBLIC_BYTES, HybridKey
 from tpmdp.protocol.messages import EVERYONE, Kind, ProtocolError, decode, encode
 from tpmdp.protocol.messages import Message as Protocol
 from tpmdp.protocol.party import PartySession
@@ -63,7 +63,7 @@ def signed(said: Peeled, kind: int, body: bytes, identity: Ed25519PrivateKey, at
 
 def unusable_key(said: Peeled, identity: Ed25519PrivateKey, terms: Terms) -> list[bytes]:
     """The server's own mask with it fails only when the last honest key arrives."""
-    return [signed(said, KEYS, bytes(32), identity)]
+    return [signed(said, KEYS, bytes(32) + other_key()[32:], identity)]
 
 
 def early_submission(said: Peeled, identity: Ed25519PrivateKey, terms: Terms) -> list[bytes]:
@@ -94,7 +94,7 @@ def parts_unsigned(said: Peeled, identity: Ed25519PrivateKey, terms: Terms) -> l
 
 
 def other_key() -> bytes:
-    return X25519PrivateKey.generate().public_key().public_bytes_raw()
+    return HybridKey.fresh().public
 
 
 DEEDS = [unusable_key, early_submission, two_keys, next_attempt, short_key, notes, parts_unsigned]
@@ -373,7 +373,12 @@ def test_messages_without_a_good_signature_are_not_remembered(offered: tuple[Wor
     stranger = Ed25519PrivateKey.generate()
     for attempt in (1, 2, 3):
         forged = [
-            encode(Protocol(Kind.KEYS, attempt, sender, EVERYONE, terms.session, terms.plan_hash, os.urandom(32)), key)
+            encode(
+                Protocol(
+                    Kind.KEYS, attempt, sender, EVERYONE, terms.session, terms.plan_hash, os.urandom(PUBLIC_BYTES)
+                ),
+                key,
+            )
             for key in (stranger, world.settings(0).identity)
             for sender in (0, 2)
             for _ in range(50)
@@ -390,8 +395,12 @@ def test_a_party_cannot_fill_memory_with_messages_that_it_signs(offered: tuple[W
     def sign(kind: Kind, body: bytes, plan: bytes = terms.plan_hash) -> bytes:
         return encode(Protocol(kind, 1, 2, EVERYONE, terms.session, plan, body), identity)
 
-    many = [sign(Kind.KEYS, os.urandom(32)) for _ in range(300)]
-    other = [sign(Kind.KEYS, os.urandom(5000)), sign(Kind.GROUP, bytes(1)), sign(Kind.KEYS, bytes(32), bytes(32))]
+    many = [sign(Kind.KEYS, os.urandom(PUBLIC_BYTES)) for _ in range(300)]
+    other = [
+        sign(Kind.KEYS, os.urandom(5000)),
+        sign(Kind.GROUP, bytes(1)),
+        sign(Kind.KEYS, bytes(PUBLIC_BYTES), bytes(32)),
+    ]
     server.ask(0, inbox=many + other)
     server.ask(0, inbox=many)
     assert before < remembered(world, 0) <= before + 2 * len(many[0])
@@ -404,7 +413,7 @@ def test_what_is_remembered_is_what_the_client_needs(offered: tuple[World, Hosti
     forged = key[:-1] + bytes([key[-1] ^ 1])
     server.ask(0, inbox=[forged, key, b"\0" * 250])
     reply = server.ask(0, train=terms, inbox=[server.key_message(terms)])
-    assert [message.kind for message in outbox(reply)] == [SUBMIT]
+    assert [message.kind for message in outbox(reply)] == [Kind.PAD, SUBMIT]
 
 
 def test_the_memory_of_a_session_is_bounded() -> None:
@@ -412,7 +421,8 @@ def test_the_memory_of_a_session_is_bounded() -> None:
     terms = session.terms
     keys = [
         encode(
-            Protocol(Kind.KEYS, attempt, 1, EVERYONE, terms.session, terms.plan_hash, bytes(32)), session.identities[1]
+            Protocol(Kind.KEYS, attempt, 1, EVERYONE, terms.session, terms.plan_hash, bytes(PUBLIC_BYTES)),
+            session.identities[1],
         )
         for attempt in range(1, 20)
     ]

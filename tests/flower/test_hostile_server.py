@@ -31,6 +31,7 @@ from tests.flower.world import (
     peel,
     problem,
 )
+from tpmdp.protocol.hybrid import HybridKey
 from tpmdp.protocol.messages import EVERYONE, Kind, encode
 from tpmdp.protocol.messages import Message as Signed
 from tpmdp.protocol.notes import NOTE_BYTES
@@ -235,9 +236,7 @@ def test_nothing_leaves_before_all_keys_are_there(world: World, server: Hostile)
     terms = server.terms()
     keys = server.offer_all(terms)
     forged = encode(
-        Signed(
-            Kind.KEYS, 1, 2, EVERYONE, terms.session, terms.plan_hash, server.keys[5].public_key().public_bytes_raw()
-        ),
+        Signed(Kind.KEYS, 1, 2, EVERYONE, terms.session, terms.plan_hash, server.keys[5].public),
         world.server,
     )
     everything = [server.key_message(terms), keys[1], keys[2]]
@@ -248,7 +247,7 @@ def test_nothing_leaves_before_all_keys_are_there(world: World, server: Hostile)
         assert not set(kinds(reply)) & set(DATA)
         assert world.charged(0) == [terms.session.hex()]  # from the first training on
     reply = server.ask(0, inbox=[keys[2]])
-    assert kinds(reply) == [SUBMIT]
+    assert kinds(reply) == [Kind.PAD, SUBMIT]
     assert world.trained == [(0, 1)]
     assert kinds(server.ask(0, inbox=everything)) == []
     world.check()
@@ -260,7 +259,7 @@ def test_keys_that_the_server_signs_for_clients_are_none(world: World, tolerate:
     server = Hostile(world, tolerate=tolerate)
     terms = server.terms()
     keys = server.offer_all(terms)
-    own = server.keys[5].public_key().public_bytes_raw()
+    own = server.keys[5].public
     forged = {
         party: encode(Signed(Kind.KEYS, 1, party, EVERYONE, terms.session, terms.plan_hash, own), world.server)
         for party in (2, 3)
@@ -345,7 +344,8 @@ def test_attempts_of_one_session_have_the_same_vectors_under_other_masks(world: 
 def test_unusable_keys_of_the_server(world: World, server: Hostile) -> None:
     terms = server.terms()
     keys = server.offer_all(terms)
-    for bad in (bytes(32), b"\1" + bytes(31)):
+    good = HybridKey.fresh().public
+    for bad in (bytes(32) + good[32:], b"\1" + bytes(31) + good[32:], good[:32] + b"\xff" * (len(good) - 32)):
         data = server.sign(terms, Kind.KEYS, 1, bad)
         reply = server.ask(0, train=terms, inbox=[data, *keys[1:]])
         assert not set(kinds(reply)) & set(DATA)
@@ -523,7 +523,7 @@ def test_two_groups_for_one_attempt(world: World, dropping: Hostile, forget: boo
     submit(dropping, terms)
     first = {number: next_attempt(dropping, terms, 2, [0, 1, 2], number) for number in (0, 1)}
     keys = {number: of_kind(reply, KEYS).data for number, reply in first.items()}
-    assert kinds(dropping.ask(0, inbox=[keys[1]])) == [SUBMIT]
+    assert kinds(dropping.ask(0, inbox=[keys[1]])) == [Kind.PAD, SUBMIT]
     if forget:
         restart(world, 0)
         dropping.offer(0, terms)
@@ -580,7 +580,7 @@ def test_clients_as_receivers(world: World, server: Hostile, receivers: list[int
     for number in range(3):
         others = [server.key_message(changed_terms), *(data for place, data in enumerate(keys) if place != number)]
         for message in outbox(server.ask(number, train=changed_terms, inbox=others)):
-            if message.kind in DATA:
+            if message.kind in DATA and message.kind != Kind.PAD:
                 assert message.recipient != 0
                 assert message.recipient in receivers
     world.check()

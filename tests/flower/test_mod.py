@@ -345,7 +345,9 @@ def test_two_trainings_at_the_same_time(tmp_path: Path) -> None:
             other = [server.key_message(terms[place]), keys[place][1 - number]]
             mixed = [servers[1 - place].key_message(terms[1 - place]), *other]
             found = outbox(server.ask(number, train=terms[place], inbox=mixed))
-            assert [(message.kind, message.session) for message in found] == [(SUBMIT, terms[place].session)]
+            wanted = [Kind.PAD, SUBMIT] if number == 0 else [SUBMIT]
+            assert [message.kind for message in found] == wanted
+            assert {message.session for message in found} == {terms[place].session}
     for number in range(2):
         assert world.charged(number) == [one.session.hex() for one in terms]
     assert world.trained == [(0, 1), (0, 1), (1, 1), (1, 1)]
@@ -359,7 +361,7 @@ def test_one_broken_session_does_not_stop_another(world: World, server: Hostile)
     server.ask(0, train=terms[0])
     good = [server.key_message(terms[1]), keys[1][1]]
     reply = server.ask(0, train=terms[1], inbox=[broken, *good])
-    assert [message.kind for message in outbox(reply)] == [SUBMIT]
+    assert [message.kind for message in outbox(reply)] == [Kind.PAD, SUBMIT]
     assert "breaks the protocol" in problem(reply)
     world.check()
 
@@ -428,7 +430,7 @@ def test_apps_that_give_no_model(world: World, case: str) -> None:
     keys = server.offer_all(terms)
     others = [server.key_message(terms), *keys[1:]]
     reply = server.ask(0, train=terms, inbox=others)
-    assert [message.kind for message in outbox(reply)] == [SUBMIT]
+    assert [message.kind for message in outbox(reply)] == [Kind.PAD, SUBMIT]
     assert not problem(reply)
     assert world.charged(0) == [terms.session.hex()]
     good = server.ask(1, train=terms, inbox=[server.key_message(terms), keys[0], *keys[2:]])
@@ -447,7 +449,7 @@ def test_a_model_that_is_not_finite_counts_as_no_change(world: World, bad: float
     terms = server.terms()
     keys = server.offer_all(terms)
     reply = server.ask(0, train=terms, inbox=[server.key_message(terms), *keys[1:]])
-    assert [message.kind for message in outbox(reply)] == [SUBMIT]
+    assert [message.kind for message in outbox(reply)] == [Kind.PAD, SUBMIT]
     assert problem(reply) == ""
     assert world.charged(0) == [terms.session.hex()]
 
@@ -560,7 +562,7 @@ def test_requests_have_what_clients_need_and_no_more(world: World) -> None:
     world.start(world.strategy(tolerate=0), rounds=2)
     for number, request, _ in world.grid.log:
         for message in inbox(request):
-            assert message.kind in (KEYS, RECEIPT)
+            assert message.kind in (KEYS, RECEIPT, Kind.PAD)
             assert message.sender != number + 1
     assert any(message.kind == RECEIPT for _, request, _ in world.grid.log for message in inbox(request))
     assert REVEAL not in {message.kind for _, _, reply in world.grid.made for message in outbox(reply)}

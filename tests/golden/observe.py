@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 import tpmdp
 from tpmdp.engines.direct.record import Hello
@@ -22,6 +21,15 @@ from tpmdp.flower.round_terms import Training
 from tpmdp.ledger.entry import entry_hash, origin_hash
 from tpmdp.planning.plan_file import plan_document
 from tpmdp.protocol.channel import seal
+from tpmdp.protocol.hybrid import (
+    CIPHERTEXT_BYTES,
+    INNER_BYTES,
+    PUBLIC_BYTES,
+    SECRET_BYTES,
+    Capsule,
+    HybridKey,
+    exchange_hash,
+)
 from tpmdp.protocol.masks import expand, mask_key
 from tpmdp.protocol.messages import EVERYONE, Kind, Message, digest_of, encode
 from tpmdp.queries.share_query import ShareQuery
@@ -74,13 +82,14 @@ def of_shares() -> dict[str, str]:
         job = MpycJob.of(terms, query.functions["mpyc"], query.parameters(parties, terms.grid), query.sizes(parties))
         seen[f"{name}: function"] = job.function
         seen[f"{name}: job"] = job.digest().hex()
-    hello = Hello(bytes(32), b"p" * 32, b"w" * 32, 0, 1, b"k" * 32)
-    return {**seen, "hello": hello.encode().hex()}
+    hello = Hello(bytes(32), b"p" * 32, b"w" * 32, 0, 1, b"k" * PUBLIC_BYTES)
+    return {**seen, "hello": hashlib.sha256(hello.encode()).hexdigest()}
 
 
 def of_messages() -> dict[str, str]:
     identity = Ed25519PrivateKey.from_private_bytes(b"i" * 32)
-    own, other = (X25519PrivateKey.from_private_bytes(letter * 32) for letter in (b"a", b"b"))
+    own, other = (HybridKey(letter * SECRET_BYTES) for letter in (b"a", b"b"))
+    capsule = Capsule(b"c" * CIPHERTEXT_BYTES, b"d" * INNER_BYTES)
     seen = {}
     for kind in Kind:
         recipient = EVERYONE if kind in (Kind.AGREE, Kind.KEYS) else 1
@@ -89,8 +98,12 @@ def of_messages() -> dict[str, str]:
         seen[f"message {kind.name}"] = data.hex()
         seen[f"digest {kind.name}"] = digest_of(data).hex()
     envelope = Message(Kind.SUBMIT, 1, 0, 1, b"s" * 32, b"p" * 32, b"")
-    seen["sealed"] = seal(own, other.public_key().public_bytes_raw(), envelope, b"content").body.hex()
-    key = mask_key(own, other.public_key(), b"s" * 32, 0, 1, b"context")
+    seen["public keys"] = hashlib.sha256(own.public + other.public).hexdigest()
+    seen["exchange"] = exchange_hash(own.public, other.public, capsule.ciphertext).hex()
+    sealed = seal(own, other.public, envelope, capsule=capsule, content=b"content").body
+    seen["sealed"] = sealed[CIPHERTEXT_BYTES:].hex()
+    seen["opened"] = other.opened(capsule.ciphertext).hex()
+    key = mask_key(own.agreed(other.public, capsule.inner), b"s" * 32, 0, high=1, context=b"context")
     seen["mask key"] = key.hex()
     for word in (32, 64):
         seen[f"mask of {word} bits"] = expand(key, 5, word).tobytes().hex()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ from tpmdp.planning.plan_file import read_plan
 from tpmdp.study import join as participation
 from tpmdp.study.contribution import contribute
 from tpmdp.study.identity import read_key
-from tpmdp.study.session import SessionAccount
+from tpmdp.study.session import SessionAccount, check_room
 
 EXPECTED = HERE / "expected.json"
 HEADS = {
@@ -77,20 +78,27 @@ def test_a_settled_session_gives_the_same_answer_again(state: Path, monkeypatch:
     ]
 
 
-def test_a_session_begun_by_the_version_before_goes_on_with_its_noise(state: Path) -> None:
+def test_a_session_begun_by_the_version_before_can_be_read_and_not_gone_on_with(state: Path) -> None:
+    """Parties agreed on keys in another way then. What it drew lies in the ledger unchanged."""
     study = tpmdp.Study.read(state / "study.toml").with_session(2)
-    terms = study.terms()
+    terms = study.terms().before
     table = tpmdp.read_table(state / "south.csv", study.columns_of("south"))
     with tpmdp.Ledger.open(state / "begun.ledger") as ledger:
         account = SessionAccount(study, terms, "south", identity=read_key(state / "south.key"), ledger=ledger)
-        contribution = contribute(study, terms, "south", table)
+        contribution = replace(contribute(study, study.terms(), "south", table), terms=terms)
         vector = account.charge(account.hold(contribution))
         assert hashlib.sha256(vector.tobytes()).hexdigest() == VECTOR
         assert LedgerSecrets(ledger, account.key).last_attempt() == 1
         assert ledger.spent().sessions == 1
         with pytest.raises(tpmdp.InputError, match="was begun with other data"):
-            account.hold(contribute(study, terms, "south", {**table, "age": np.full(9, 90.0)}))
+            account.hold(
+                replace(contribute(study, study.terms(), "south", {**table, "age": np.full(9, 90.0)}), terms=terms)
+            )
         ledger.verify()
+        with pytest.raises(tpmdp.LedgerError, match=r"was begun by a version of tpmdp before 0\.12"):
+            check_room(study, study.terms(), study.index("south"), ledger)
+    with pytest.raises(tpmdp.InputError, match=r"key agreement = x25519 must be x25519\+ml-kem-768"):
+        terms.check(0)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -47,10 +47,10 @@ class MaskSymbols:
         self.places[seed] = place
         return seed
 
-    def mask_key(self, *keys: Any, **pair: Any) -> bytes:
+    def mask_key(self, agreed: bytes, session: bytes, low: int, *, high: int, context: bytes = b"") -> bytes:
         """In place of `masks.mask_key`, and the same key."""
-        key = mask_key(*keys, **pair)
-        self._pairs[key] = (pair["low"], pair["high"])
+        key = mask_key(agreed, session, low, high=high, context=context)
+        self._pairs[key] = (low, high)
         return key
 
     def expand(self, key: bytes, length: int, word: int) -> Mask:

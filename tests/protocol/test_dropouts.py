@@ -13,15 +13,15 @@ from typing import Any, Final
 
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from tests.protocol.sessions import World, exchange, pads_of
 from tpmdp import InputError
 from tpmdp.engines.contract import guarantee_text
 from tpmdp.ledger import Charge, Ledger
 from tpmdp.ledger.session_store import LedgerSecrets
-from tpmdp.protocol.channel import seal
+from tpmdp.protocol.channel import SEAL_BYTES, seal
 from tpmdp.protocol.group import to_bits
+from tpmdp.protocol.hybrid import Capsule, HybridKey
 from tpmdp.protocol.messages import EVERYONE, HASH_BYTES, Kind, Message, MessageError, decode, digest_of, encode
 from tpmdp.protocol.party import PartySession, ProtocolError, TooEarlyError
 from tpmdp.protocol.secrets import FreshSecrets, Secrets
@@ -258,10 +258,11 @@ def gone_on(world: World, dropped: int = 4) -> tuple[list[PartySession], list[by
 
 def sealed(world: World, lead: PartySession, kind: Kind, sender: int, content: bytes) -> bytes:
     """A message that the sender seals for the attempt the lead receiver is in."""
-    own = X25519PrivateKey.from_private_bytes(world.secrets[sender].key(lead.attempt))
+    own = HybridKey(world.secrets[sender].key(lead.attempt))
     header = (kind, lead.attempt, sender, lead.index, world.terms.session, world.terms.plan_hash, b"")
-    public = lead.current.own.public_key().public_bytes_raw()
-    return encode(seal(own, public, Message(*header), content), world.identities[sender])
+    public = lead.current.own.public
+    made = seal(own, public, Message(*header), capsule=Capsule.to(public), content=content)
+    return encode(made, world.identities[sender])
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
@@ -327,7 +328,7 @@ def test_a_key_of_an_unknown_attempt_is_early_and_then_used(guarantee: Guarantee
 @pytest.mark.parametrize("kind", NEW_KINDS)
 def test_messages_of_drop_outs_are_refused_where_nobody_may_drop_out(kind: Kind) -> None:
     world = World(5, 3, [0, 3])
-    bodies = {Kind.GROUP: to_bits(range(5), 5), Kind.OPEN: bytes(HASH_BYTES), Kind.REVEAL: bytes(28 + 32)}
+    bodies = {Kind.GROUP: to_bits(range(5), 5), Kind.OPEN: bytes(HASH_BYTES), Kind.REVEAL: bytes(SEAL_BYTES + 32)}
     sender, recipient = (1, 0) if kind == Kind.REVEAL else (0, 1)
     to = EVERYONE if kind == Kind.GROUP else recipient
     for attempt in (1, 2):

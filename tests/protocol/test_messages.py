@@ -6,11 +6,11 @@ import dataclasses
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpmdp.protocol.channel import SEAL_BYTES, open_sealed, seal
+from tpmdp.protocol.channel import NONCE_BYTES, SEAL_BYTES, open_sealed, seal
+from tpmdp.protocol.hybrid import CIPHERTEXT_BYTES, Capsule, HybridKey
 from tpmdp.protocol.messages import (
     ATTEMPTS_MAX,
     EVERYONE,
@@ -93,9 +93,9 @@ ENVELOPE = Message(Kind.SUBMIT, 1, 0, 1, bytes(32), bytes(32), b"")
 
 
 def test_only_the_addressee_opens_a_sealed_message() -> None:
-    a, b, eve = (X25519PrivateKey.generate() for _ in range(3))
-    public = {key: key.public_key().public_bytes_raw() for key in (a, b, eve)}
-    sealed = seal(a, public[b], ENVELOPE, b"words")
+    a, b, eve = (HybridKey.fresh() for _ in range(3))
+    public = {key: key.public for key in (a, b, eve)}
+    sealed = seal(a, public[b], ENVELOPE, capsule=Capsule.to(public[b]), content=b"words")
     assert b"words" not in sealed.body
     assert len(sealed.body) == SEAL_BYTES + 5
     assert open_sealed(b, public[a], sealed) == b"words"
@@ -106,22 +106,36 @@ def test_only_the_addressee_opens_a_sealed_message() -> None:
 
 @pytest.mark.parametrize("change", [{"attempt": 2}, {"sender": 2}, {"recipient": 2}, {"session": bytes(31) + b"1"}])
 def test_a_seal_is_bound_to_its_header(change: dict[str, object]) -> None:
-    a, b = X25519PrivateKey.generate(), X25519PrivateKey.generate()
-    sealed = seal(a, b.public_key().public_bytes_raw(), ENVELOPE, b"words")
+    a, b = HybridKey.fresh(), HybridKey.fresh()
+    sealed = seal(a, b.public, ENVELOPE, capsule=Capsule.to(b.public), content=b"words")
     moved = dataclasses.replace(sealed, **change)  # type: ignore[arg-type]
     with pytest.raises(MessageError):
-        open_sealed(b, a.public_key().public_bytes_raw(), moved)
+        open_sealed(b, a.public, moved)
     other_plan = dataclasses.replace(sealed, plan_hash=bytes(31) + b"1")
     with pytest.raises(MessageError):
-        open_sealed(b, a.public_key().public_bytes_raw(), other_plan)
+        open_sealed(b, a.public, other_plan)
 
 
 def test_sealing_again_gives_the_same_bytes_and_other_content_another_nonce() -> None:
-    a, b = X25519PrivateKey.generate(), X25519PrivateKey.generate().public_key().public_bytes_raw()
-    assert seal(a, b, ENVELOPE, b"one") == seal(a, b, ENVELOPE, b"one")
-    assert seal(a, b, ENVELOPE, b"one").body[:12] != seal(a, b, ENVELOPE, b"two").body[:12]
+    a, b = HybridKey.fresh(), HybridKey.fresh().public
+    capsule = Capsule.to(b)
+    one, again, two = (seal(a, b, ENVELOPE, capsule=capsule, content=words) for words in (b"one", b"one", b"two"))
+    assert one == again
+    assert one.body[:CIPHERTEXT_BYTES] == two.body[:CIPHERTEXT_BYTES] == capsule.ciphertext
+    assert one.body[CIPHERTEXT_BYTES:][:NONCE_BYTES] != two.body[CIPHERTEXT_BYTES:][:NONCE_BYTES]
+
+
+def test_a_seal_with_a_damaged_or_another_capsule_does_not_open() -> None:
+    a, b = HybridKey.fresh(), HybridKey.fresh()
+    sealed = seal(a, b.public, ENVELOPE, capsule=Capsule.to(b.public), content=b"words")
+    damaged = bytes([sealed.body[0] ^ 1]) + sealed.body[1:]
+    other = Capsule.to(b.public).ciphertext + sealed.body[CIPHERTEXT_BYTES:]
+    for body in (damaged, other, sealed.body[:100], b""):
+        with pytest.raises(MessageError):
+            open_sealed(b, a.public, dataclasses.replace(sealed, body=body))
 
 
 def test_a_key_of_low_order_is_refused() -> None:
+    low_order = bytes(32) + HybridKey.fresh().public[32:]
     with pytest.raises(MessageError, match="not usable"):
-        seal(X25519PrivateKey.generate(), bytes(32), ENVELOPE, b"words")
+        seal(HybridKey.fresh(), low_order, ENVELOPE, capsule=Capsule.to(low_order), content=b"words")

@@ -12,6 +12,7 @@ from tests.protocol.sessions import World, exchange
 from tpmdp.errors import TpmdpError
 from tpmdp.protocol.channel import seal
 from tpmdp.protocol.group import to_bits
+from tpmdp.protocol.hybrid import PUBLIC_BYTES, Capsule
 from tpmdp.protocol.messages import EVERYONE, Kind, Message, MessageError, ProtocolError, TooEarlyError, decode, encode
 from tpmdp.protocol.party import PartySession
 from tpmdp.protocol.rules import CONTENT_RULES, ENVELOPE_RULES, FORM_RULES, FORMS, ONCE, ONE_OPENING, STATE_RULES, Rule
@@ -71,7 +72,8 @@ def sealed(case: World, party: PartySession, kind: Kind, sender: int, *, content
     """A message of the attempt under way, sealed by a sender that breaks the protocol."""
     secrets = case.party(sender).current.own
     envelope = message(case, kind, sender, party.index, body=b"")
-    return case, party, seal(secrets, party.current.keys[party.index], envelope, content=content)
+    public = party.current.keys[party.index]
+    return case, party, seal(secrets, public, envelope, capsule=Capsule.to(public), content=content)
 
 
 def after(kind: Kind, index: int, dropouts: bool = False, **changes: object) -> tuple[World, PartySession]:
@@ -122,9 +124,9 @@ def reveal_case() -> Case:
 
 
 def twice() -> Case:
-    case, party, first = fresh(Kind.KEYS, 2, 1, body=bytes([9]) * 32)
+    case, party, first = fresh(Kind.KEYS, 2, 1, body=bytes([9]) * PUBLIC_BYTES)
     party.receive(encode(first, case.identities[2]))
-    return case, party, dataclasses.replace(first, body=bytes([8]) * 32)
+    return case, party, dataclasses.replace(first, body=bytes([8]) * PUBLIC_BYTES)
 
 
 def known(kind: Kind, index: int) -> Case:

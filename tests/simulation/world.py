@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from tests.simulation.symbols import PLACES, Symbols, SymbolSecrets
 from tpmdp.ledger import Ledger, LedgerError
@@ -19,6 +18,7 @@ from tpmdp.ledger.entry import Entry
 from tpmdp.ledger.witness import LedgerNotes
 from tpmdp.protocol.channel import seal
 from tpmdp.protocol.group import from_bits, to_bits
+from tpmdp.protocol.hybrid import SECRET_BYTES, Capsule, HybridKey
 from tpmdp.protocol.messages import EVERYONE, Kind, Message, MessageError, decode, digest_of, encode
 from tpmdp.protocol.parts import encode_parts
 from tpmdp.protocol.party import PartySession, ProtocolError, TooEarlyError
@@ -95,6 +95,7 @@ class World:
         self.symbols = Symbols(self.terms[0].grid.word, shape.guarantee == "statistical")
         self.stack.enter_context(self.symbols.in_use())
         self.honest = [index for index in range(shape.count) if index not in shape.corrupt]
+        self._capsules: dict[tuple[int, bytes], Capsule] = {}  # of hostile parties, by party and key
         self.log: list[bytes] = []  # all that was ever sent
         self.stored: set[bytes] = set()
         self.processes: list[Process] = []
@@ -241,9 +242,8 @@ class World:
 
     # What hostile parties say
 
-    def private(self, corrupt: int, attempt: int, variant: int) -> X25519PrivateKey:
-        seed = hashlib.sha256(bytes([corrupt, attempt, variant])).digest()
-        return X25519PrivateKey.from_private_bytes(seed)
+    def private(self, corrupt: int, attempt: int, variant: int) -> HybridKey:
+        return _key(bytes([corrupt, attempt, variant]))
 
     def say(self, kind: Kind, attempt: int, sender: int, recipient: int, *, body: bytes, plan: int = 0) -> int:
         """The number of the message in the log."""
@@ -258,7 +258,7 @@ class World:
         return self.log.index(data)
 
     def say_keys(self, corrupt: int, attempt: int, variant: int, plan: int) -> int:
-        public = self.private(corrupt, attempt, variant).public_key().public_bytes_raw()
+        public = self.private(corrupt, attempt, variant).public
         if attempt == 1:
             self.say(Kind.AGREE, 0, corrupt, EVERYONE, body=b"", plan=plan)
         return self.say(Kind.KEYS, attempt, corrupt, EVERYONE, body=public, plan=plan)
@@ -291,7 +291,7 @@ class World:
         for corrupt in set(self.shape.corrupt) & set(session.waiting_for()):
             for variant in range(2):
                 own = self.private(corrupt, session.attempt, variant)
-                if own.public_key().public_bytes_raw() != session.current.keys[corrupt]:
+                if own.public != session.current.keys[corrupt]:
                     continue
                 envelope = Message(
                     Kind.PAD,
@@ -302,10 +302,19 @@ class World:
                     plan_hash=terms.plan_hash,
                     body=b"",
                 )
-                content = session.current.bound + bytes(terms.words_bytes)
-                sealed = seal(own, session.current.keys[process.party], envelope, content=content)
-                numbers.append(self._note(encode(sealed, self.identities[corrupt])))
+                public = session.current.keys[process.party]
+                capsule = self._capsules.setdefault((corrupt, public), Capsule.to(public))
+                pad = replace(envelope, body=capsule.ciphertext)
+                if terms.guarantee == "statistical":
+                    content = session.current.transcript + bytes(terms.words_bytes)
+                    pad = seal(own, public, envelope, capsule=capsule, content=content)
+                numbers.append(self._note(encode(pad, self.identities[corrupt])))
         return numbers
+
+
+@cache
+def _key(seed: bytes) -> HybridKey:
+    return HybridKey(hashlib.shake_256(seed).digest(SECRET_BYTES))
 
 
 def _identity(index: int) -> Ed25519PrivateKey:

@@ -59,7 +59,7 @@ def guarantee_text(terms: Terms) -> str:
     >>> from tpmdp.spec import Spec
     >>> plan = plan_on_grid(Spec(epsilon=[1.0, 2.0], delta=1e-6, threshold=1), bound=1.0)
     >>> guarantee_text(Terms.of("demo", plan, 1.0, roster=(bytes(32), bytes(31) + b"1")))
-    'computational: holds against coalitions of at most 1 party that cannot break X25519, AES-256 and HKDF'
+    'computational: holds against coalitions of at most 1 party that cannot break AES-256, HKDF, or both X25519 and ML-KEM-768'
     """
     if lacks_noise(terms):
         return NO_GUARANTEE
@@ -68,7 +68,7 @@ def guarantee_text(terms: Terms) -> str:
         many += f", and whichever {terms.tolerate} drop out,"
     if terms.guarantee == "statistical":
         return f"statistical: holds against {many} of any computing power; pads travel over encrypted channels"
-    return f"computational: holds against {many} that cannot break X25519, AES-256 and HKDF"
+    return f"computational: holds against {many} that cannot break AES-256, HKDF, or both X25519 and ML-KEM-768"
 
 
 def lacks_noise(terms: Terms) -> bool:

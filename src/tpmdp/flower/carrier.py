@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-
 from tpmdp.flower.message_replay import digest
+from tpmdp.protocol.hybrid import is_usable
 from tpmdp.protocol.messages import EVERYONE, Kind, Message, MessageError, decode, session_of, verify
 from tpmdp.protocol.party import PartySession, TooEarlyError
 from tpmdp.protocol.rules import FORMS
@@ -83,13 +82,13 @@ class Carrier:
             and (message.recipient == EVERYONE) == form.broadcast
             and (terms.tolerate > 0 or not form.only_with_dropouts)
         )
-        if not has_form or not (is_lead or to_lead or everybody or (pad and terms.guarantee == "statistical")):
+        if not has_form or not (is_lead or to_lead or everybody or pad):
             raise MessageError("a message that breaks the protocol")
         verify(data, terms.roster[message.sender])
         lead = self._local.get(terms.lead)
         if lead is not None and message.attempt > lead.attempt:
             raise MessageError("a message of an attempt that was not begun")
-        if message.kind == Kind.KEYS and not _is_usable(message.body):
+        if message.kind == Kind.KEYS and not is_usable(message.body):
             raise MessageError("a session key is not usable")
         if self._slots.setdefault(message.slot, digest(data)) != digest(data):
             raise MessageError(f"two different {message.kind.name} messages")
@@ -114,12 +113,3 @@ class Carrier:
         for recipient, message in early:
             sent += self._deliver(recipient, message)
         return sent
-
-
-def _is_usable(key: bytes) -> bool:
-    """Whether a secret can be shared with the holder of a key. Keys of low order share one that everybody knows."""
-    try:
-        X25519PrivateKey.generate().exchange(X25519PublicKey.from_public_bytes(key))
-    except ValueError:
-        return False
-    return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tpmdp.ledger import Ledger, LedgerError, SessionKey
+from tpmdp.protocol.hybrid import Capsule
 from tpmdp.protocol.secrets import StoredSecrets
 
 
@@ -35,11 +36,18 @@ class LedgerSecrets(StoredSecrets):
         self._session = key.session
 
     def pad(self, attempt: int, other: int, size: int) -> bytes:
-        # Never draw a new pad for an attempt that another process has given up.
+        self._check_newest(attempt)
+        return super().pad(attempt, other, size)
+
+    def capsules(self, attempt: int, publics: Mapping[int, bytes]) -> dict[int, Capsule]:
+        self._check_newest(attempt)
+        return super().capsules(attempt, publics)
+
+    def _check_newest(self, attempt: int) -> None:
+        """Never draw anything new for an attempt that another process has given up."""
         if self.last_attempt() > attempt:
             problem = "has gone on to a later attempt in another process of this party"
             raise LedgerError(f"session {self._session.hex()[:16]}", problem, "run the same command again")
-        return super().pad(attempt, other, size)
 
     def failed_attempt(self) -> int:
         """The last attempt, if it failed; else 0."""

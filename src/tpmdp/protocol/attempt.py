@@ -6,10 +6,10 @@ import hashlib
 from dataclasses import dataclass, field
 
 import numpy as np
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
 from tpmdp.errors import InputError
 from tpmdp.protocol.group import to_bits
+from tpmdp.protocol.hybrid import Capsule, HybridKey, exchange_hash
 from tpmdp.protocol.masks import Mask, apply, expand, mask_key, word_type
 from tpmdp.protocol.messages import ProtocolError
 from tpmdp.protocol.terms import Terms
@@ -22,12 +22,13 @@ class Attempt:
     terms: Terms
     index: int
     number: int
-    own: X25519PrivateKey
+    own: HybridKey
     total: Mask  # own vector, pads and masks; at the lead receiver also the others' submissions
     members: frozenset[int] | None  # None until the lead receiver has named the group
     keys: dict[int, bytes] = field(default_factory=dict)
     digests: dict[int, bytes] = field(default_factory=dict)  # of the messages with the keys
-    padded: set[int] = field(default_factory=set)  # neighbours whose pad is in `total`
+    capsules: dict[int, Capsule] = field(default_factory=dict)  # that we have sent
+    padded: dict[int, bytes] = field(default_factory=dict)  # neighbours that have sent a pad; its ciphertext, if any
     pads_sent: bool = False
     paired: set[int] = field(default_factory=set)  # holders whose share for this attempt is stored
     submitted: bytes = b""  # digest of the own submission
@@ -44,13 +45,8 @@ class Attempt:
     def transcript(self) -> bytes:
         """Equal for all parties exactly if all saw the same keys, of the same group."""
         members, count = sorted(self.group), self.terms.count
-        domain = b"tpmdp keys 1" if len(members) == count else b"tpmdp group 1" + to_bits(members, count)
+        domain = b"tpmdp keys 2" if len(members) == count else b"tpmdp group 2" + to_bits(members, count)
         return hashlib.sha256(domain + b"".join(self.digests[party] for party in members)).digest()
-
-    @property
-    def bound(self) -> bytes:
-        """The transcript that masks are bound to if parties may drop out: parties with different groups share none."""
-        return self.transcript if self.terms.tolerate else b""
 
     @property
     def statistical(self) -> bool:
@@ -61,13 +57,21 @@ class Attempt:
         """The parties of the group that this party shares masks with."""
         return [other for other in self.terms.neighbours(self.index) if other in self.group]
 
+    def check_keys(self) -> None:
+        """Refuse keys that this party is to use and cannot."""
+        for other in {*self.neighbours(), self.terms.lead} - {self.index}:
+            try:
+                self.own.check(self.keys[other])
+            except InputError:
+                raise unusable_key(self.terms.spec.name(other), other) from None
+
     def pads_from(self) -> set[int]:
-        """The neighbours that send this party a pad: in statistical mode, those before it."""
-        return {other for other in self.neighbours() if other < self.index} if self.statistical else set()
+        """The neighbours that send this party what they share: those before it."""
+        return {other for other in self.neighbours() if other < self.index}
 
     def pads_to(self) -> list[int]:
-        """The neighbours that this party sends a pad: in statistical mode, those after it."""
-        return [other for other in self.neighbours() if other > self.index] if self.statistical else []
+        """The neighbours that this party sends what they share: those after it."""
+        return [other for other in self.neighbours() if other > self.index]
 
     def add_vector(self, vector: Mask) -> None:
         """Add the party's own vector."""
@@ -82,18 +86,25 @@ class Attempt:
 
     def add_pairwise_masks(self) -> None:
         """Mask the vector with the keystreams shared with all neighbours."""
-        terms = self.terms
-        context = self.bound or terms.plan_hash
+        terms, bound = self.terms, self.transcript
         for other in self.neighbours():
             low, high = sorted((self.index, other))
-            public = X25519PublicKey.from_public_bytes(self.keys[other])
-            try:
-                key = mask_key(self.own, public, terms.session, low=low, high=high, context=context)
-            except InputError:
-                problem = f"{terms.spec.name(other)} sent an unusable key: stop"
-                raise ProtocolError(problem, offender=other) from None
+            context, agreed = self._exchanged(other)
+            key = mask_key(agreed, terms.session, low, high=high, context=bound + context)
             mask = expand(key, terms.grid.dimension, terms.grid.word)
             apply(self.total, mask, party=self.index, other=other)
+
+    def _exchanged(self, other: int) -> tuple[bytes, bytes]:
+        """The hash of all that went between a neighbour and this party, and what both have agreed on."""
+        ours, theirs, own = self.own.public, self.keys[other], self.own
+        try:
+            if other > self.index:
+                sent = self.capsules[other]
+                return exchange_hash(ours, theirs, sent.ciphertext), own.agreed(theirs, sent.inner)
+            ciphertext = self.padded[other]
+            return exchange_hash(theirs, ours, ciphertext), own.agreed(theirs, own.opened(ciphertext))
+        except InputError:
+            raise unusable_key(self.terms.spec.name(other), other) from None
 
     def add_self_mask(self, secret: bytes) -> None:
         """Mask the vector with this party's self-mask."""
@@ -117,3 +128,8 @@ class Attempt:
 
     def _words(self, data: bytes) -> Mask:
         return np.frombuffer(data, dtype=word_type(self.terms.grid.word))
+
+
+def unusable_key(name: str, party: int) -> ProtocolError:
+    """For a party whose key or ciphertext nobody can use."""
+    return ProtocolError(f"{name} sent an unusable key: stop", offender=party)

@@ -1,8 +1,9 @@
 """Messages as they leave a party: signed, and sealed if they carry data. Only the recipient can open a sealed one.
 
-The key is derived (HKDF) from the pair's X25519 secret, the session, both parties, the direction and the attempt. The
-nonce is a keyed hash of header and content, so sealing is deterministic: a message sent again after a crash has the
-same bytes, and two different contents never share a nonce.
+The sender encapsulates to the recipient's key (`hybrid`), and the ciphertext leads the body. The key is derived (HKDF)
+from what the two have agreed on, the session, both parties, the direction and the attempt. The nonce is a keyed hash of
+header and content, so sealing with the same capsule is deterministic: a message sent again after a crash has the same
+bytes, and two different contents never share a nonce.
 """
 
 from __future__ import annotations
@@ -14,49 +15,55 @@ from typing import Final
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from tpmdp.errors import InputError
+from tpmdp.protocol.hybrid import CIPHERTEXT_BYTES, Capsule, HybridKey, exchange_hash
 from tpmdp.protocol.messages import Kind, Message, MessageError, encode
 
 NONCE_BYTES: Final = 12
-SEAL_BYTES: Final = NONCE_BYTES + 16
+SEAL_BYTES: Final = CIPHERTEXT_BYTES + NONCE_BYTES + 16
 
 
-def _keys(own: X25519PrivateKey, other: bytes, message: Message) -> tuple[AESGCM, bytes]:
+def _keys(agreed: bytes, message: Message, exchanged: bytes) -> tuple[AESGCM, bytes]:
     """The cipher and the nonce key of one slot: sender, recipient, attempt and kind."""
-    try:
-        secret = own.exchange(X25519PublicKey.from_public_bytes(other))
-    except ValueError:  # a key of low order
-        raise MessageError("a session key is not usable") from None
     slot = b"".join(value.to_bytes(8, "big") for value in message.slot)
-    info = b"tpmdp channel 1" + slot
-    derived = HKDF(algorithm=hashes.SHA256(), length=64, salt=message.session, info=info).derive(secret)
+    info = b"tpmdp channel 2" + slot + exchanged
+    derived = HKDF(algorithm=hashes.SHA256(), length=64, salt=message.session, info=info).derive(agreed)
     return AESGCM(derived[:32]), derived[32:]
 
 
-def seal(own: X25519PrivateKey, other: bytes, envelope: Message, content: bytes) -> Message:
-    """The envelope with the content sealed for the holder of the other key.
+def seal(own: HybridKey, other: bytes, envelope: Message, *, capsule: Capsule, content: bytes) -> Message:
+    """The envelope with the content sealed for the holder of the other key, to whom the capsule is.
 
-    >>> a, b = X25519PrivateKey.generate(), X25519PrivateKey.generate()
+    >>> a, b = HybridKey.fresh(), HybridKey.fresh()
     >>> envelope = Message(Kind.SUBMIT, 1, 0, 1, bytes(32), bytes(32), b"")
-    >>> sealed = seal(a, b.public_key().public_bytes_raw(), envelope, content=b"words")
-    >>> open_sealed(b, a.public_key().public_bytes_raw(), sealed)
+    >>> sealed = seal(a, b.public, envelope, capsule=Capsule.to(b.public), content=b"words")
+    >>> open_sealed(b, a.public, sealed)
     b'words'
     """
-    cipher, nonce_key = _keys(own, other, envelope)
+    try:
+        agreed = own.agreed(other, capsule.inner)
+    except InputError:
+        raise MessageError("a session key is not usable") from None
+    cipher, nonce_key = _keys(agreed, envelope, exchange_hash(own.public, other, capsule.ciphertext))
     bound = envelope.header  # its length field is that of an empty body, on both sides
     hasher = hashlib.blake2b(bound, digest_size=NONCE_BYTES, key=nonce_key)
     hasher.update(content)
     nonce = hasher.digest()
-    return replace(envelope, body=nonce + cipher.encrypt(nonce, content, bound))
+    return replace(envelope, body=capsule.ciphertext + nonce + cipher.encrypt(nonce, content, bound))
 
 
-def open_sealed(own: X25519PrivateKey, other: bytes, message: Message) -> bytes:
+def open_sealed(own: HybridKey, other: bytes, message: Message) -> bytes:
     """The content of a sealed message; see `seal`."""
-    cipher, _ = _keys(own, other, message)
-    nonce, sealed = message.body[:NONCE_BYTES], message.body[NONCE_BYTES:]
+    ciphertext, rest = message.body[:CIPHERTEXT_BYTES], message.body[CIPHERTEXT_BYTES:]
+    nonce, sealed = rest[:NONCE_BYTES], rest[NONCE_BYTES:]
+    try:
+        agreed = own.agreed(other, own.opened(ciphertext))
+    except InputError:
+        raise MessageError("a session key is not usable") from None
+    cipher, _ = _keys(agreed, message, exchange_hash(other, own.public, ciphertext))
     try:
         return cipher.decrypt(nonce, sealed, replace(message, body=b"").header)
     except (InvalidTag, ValueError):
@@ -82,6 +89,6 @@ class Sender:
         """The bytes of a message with an open body."""
         return encode(replace(envelope, body=body), self.identity)
 
-    def sealed(self, envelope: Message, own: X25519PrivateKey, other: bytes, *, content: bytes) -> bytes:
+    def sealed(self, envelope: Message, own: HybridKey, other: bytes, *, capsule: Capsule, content: bytes) -> bytes:
         """The bytes of a message whose body only the holder of the other key can open."""
-        return encode(seal(own, other, envelope, content=content), self.identity)
+        return encode(seal(own, other, envelope, capsule=capsule, content=content), self.identity)

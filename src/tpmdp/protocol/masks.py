@@ -1,7 +1,8 @@
 """Masks that cancel in the sum: of each pair of neighbours one adds and the other subtracts the same random vector.
 
-Computational masks are an AES-256 keystream under a key derived (HKDF) from the pair's X25519 secret, the session and
-the two parties. Statistical masks are random bytes from the operating system that one party sends to the other.
+Computational masks are an AES-256 keystream under a key derived (HKDF) from what the pair has agreed on by X25519 and
+ML-KEM-768, the session and the two parties. Statistical masks are random bytes from the operating system that one party
+sends to the other.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from typing import Any, Final
 
 import numpy as np
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
@@ -54,28 +54,18 @@ def from_words(words: Mask, word: int) -> NDArray[np.int64]:
     return words.astype(word_type(word)).view("<i4" if word == 32 else "<i8").astype(np.int64)
 
 
-def mask_key(
-    own: X25519PrivateKey, other: X25519PublicKey, session: bytes, low: int, high: int, context: bytes = b""
-) -> bytes:
-    """The key of the mask between parties low < high in this session; the same on either side for the same context.
+def mask_key(agreed: bytes, session: bytes, low: int, *, high: int, context: bytes = b"") -> bytes:
+    """The key of the mask between parties low < high in this session, from what the two have agreed on.
 
-    >>> a, b = X25519PrivateKey.generate(), X25519PrivateKey.generate()
-    >>> session = bytes(32)
-    >>> mask_key(a, b.public_key(), session, 0, 1) == mask_key(b, a.public_key(), session, 0, 1)
-    True
+    >>> len(mask_key(bytes(64), bytes(32), 0, high=1))
+    32
     """
     if len(session) != SESSION_BYTES:
         raise InputError("session", f"{len(session)} bytes", f"must have {SESSION_BYTES} bytes", "start a new session")
     if not 0 <= low < high:
         raise InputError("pair", f"{low}, {high}", "must be two parties in index order", "check the study")
-    info = b"tpmdp mask 1" + low.to_bytes(8, "big") + high.to_bytes(8, "big") + context
-    try:
-        secret = own.exchange(other)
-    except ValueError:  # a peer's key of low order
-        raise InputError(
-            "public key", f"of pair {low}, {high}", "is not usable", "ask the party for a new one"
-        ) from None
-    return HKDF(algorithm=hashes.SHA256(), length=KEY_BYTES, salt=session, info=info).derive(secret)
+    info = b"tpmdp mask 2" + low.to_bytes(8, "big") + high.to_bytes(8, "big") + context
+    return HKDF(algorithm=hashes.SHA256(), length=KEY_BYTES, salt=session, info=info).derive(agreed)
 
 
 def expand(key: bytes, length: int, word: int) -> Mask:

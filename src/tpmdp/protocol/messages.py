@@ -36,8 +36,8 @@ class Kind(IntEnum):
     """What a message is; the steps of the protocol are agree, keys (and pads), submit, (open and reveal,) receive."""
 
     AGREE = 1  # I signed this study and plan. Body: empty
-    KEYS = 2  # My key for this attempt. Body: an X25519 public key
-    PAD = 3  # A pad for one neighbour, statistical mode only. Body: sealed words
+    KEYS = 2  # My key for this attempt. Body: an X25519 and an ML-KEM-768 public key
+    PAD = 3  # What I share with one neighbour. Body: an ML-KEM ciphertext; in statistical mode, a sealed pad
     SUBMIT = 4  # My masked vector, for the lead receiver. Body: sealed digest of all keys, then words
     RESULT = 5  # The sum, from the lead receiver to another receiver. Body: sealed words
     RECEIPT = 6  # From the lead receiver to everybody else. Body: digest of the message that was counted

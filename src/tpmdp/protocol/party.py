@@ -12,18 +12,18 @@ other attempt stay hidden. Theory, "Parties that drop out".
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from tpmdp.errors import InputError
-from tpmdp.protocol.attempt import Attempt
+from tpmdp.protocol.attempt import Attempt, unusable_key
 from tpmdp.protocol.channel import Sender, open_sealed
 from tpmdp.protocol.group import from_bits, to_bits
+from tpmdp.protocol.hybrid import PUBLIC_BYTES, Capsule, HybridKey, is_usable
 from tpmdp.protocol.masks import Mask, from_words, word_type
 from tpmdp.protocol.messages import (
     ATTEMPTS_MAX,
@@ -51,7 +51,7 @@ from tpmdp.protocol.rules import (
     group_of,
     self_mask_bytes,
 )
-from tpmdp.protocol.secrets import KEY_BYTES, Secrets, Submitted
+from tpmdp.protocol.secrets import Secrets, Submitted
 from tpmdp.protocol.state import PartyState
 from tpmdp.protocol.terms import Terms
 
@@ -118,14 +118,14 @@ class PartySession(PartyState):
     def drop_missing(self) -> list[bytes]:
         """At the lead receiver: begin a new attempt without the parties whose message is missing, if they may drop out.
 
-        Empty if too many are missing, or if all have submitted: a party lost then ends the session. In statistical mode
-        a party that waits for the pad of a lost party has not submitted either; it is not left out.
+        Empty if too many are missing, or if all have submitted: a party lost then ends the session. A party that waits
+        for the pad of a lost party has not submitted either; it is not left out.
         """
         members, missing = self.current.members, frozenset(self.waiting_for())
         if self.done or not self.may_drop or not self.is_lead or members is None or not missing:
             return []
         lost = missing if self.step in ("agree", "keys", "receive") else frozenset[int]()  # new keys will show who
-        if self.current.statistical and self.step == "receive":
+        if self.step == "receive":
             lost = frozenset(party for party in missing if not self._may_wait(party, missing))
         if self.terms.count - len(members - lost) > self.terms.tolerate:
             return []
@@ -194,7 +194,7 @@ class PartySession(PartyState):
         sender, plans = message.sender, self.other_plans.setdefault(message.sender, {})
         if self.current.submitted or sender in self.current.keys:
             return []
-        if message.kind == Kind.KEYS and len(message.body) == KEY_BYTES:
+        if message.kind == Kind.KEYS and len(message.body) == PUBLIC_BYTES:
             # A number stands where others have the attempt: a party may mend its study, or try again, more than once.
             number = (self.attempt - 1) * _PLANS_MAX + len(plans) + 1
             if (message.plan_hash, message.attempt) in plans or len(plans) >= _PLANS_MAX or number > ATTEMPTS_MAX:
@@ -204,7 +204,12 @@ class PartySession(PartyState):
             envelope = self._sender.envelope(Kind.PARTS, number, sender)
             if not self._parts:
                 return []
-            return [self._sender.sealed(envelope, self.current.own, message.body, content=self._parts)]
+            try:
+                capsule = self._secrets.parts_capsule(number, sender, message.body)
+            except InputError:  # its key is none
+                return []
+            own = self.current.own
+            return [self._sender.sealed(envelope, own, message.body, capsule=capsule, content=self._parts)]
         if message.kind == Kind.PARTS and len(message.body) <= PARTS_MAX:
             keys = [key for (plan, _), key in plans.items() if plan == message.plan_hash]
             if not keys:
@@ -252,9 +257,10 @@ class PartySession(PartyState):
 
     def _on_pad(self, message: Message, digest: bytes) -> list[bytes]:
         del digest
-        pad = CONTENT_RULES[Kind.PAD].check(self, message, self._opened(message))
-        self.current.add_pad(message.sender, pad)
-        self.current.padded.add(message.sender)
+        attempt = self.current
+        if attempt.statistical:
+            attempt.add_pad(message.sender, CONTENT_RULES[Kind.PAD].check(self, message, self._opened(message)))
+        attempt.padded[message.sender] = b"" if attempt.statistical else message.body
         return []
 
     def _on_submit(self, message: Message, digest: bytes) -> list[bytes]:
@@ -264,7 +270,7 @@ class PartySession(PartyState):
 
     def _on_result(self, message: Message, digest: bytes) -> list[bytes]:
         del digest
-        own = X25519PrivateKey.from_private_bytes(self._secrets.key(message.attempt))
+        own = HybridKey(self._secrets.key(message.attempt))
         words = self._open(own, self.submission(message).lead_key, message)
         self.result = from_words(np.frombuffer(words, dtype=word_type(self.terms.grid.word)), self.terms.grid.word)
         self._answered = message.attempt
@@ -323,11 +329,10 @@ class PartySession(PartyState):
         if self.done or not self.ready:
             return []
         attempt = self.current
-        early = self.is_lead or attempt.statistical  # the others bind as they submit
-        if self.may_drop and early and self._secrets.bind(self.attempt, attempt.bound) != attempt.bound:
+        if self._secrets.bind(self.attempt, attempt.transcript) != attempt.transcript:
             raise _rebound()
         sent = self._send_pads()
-        if not attempt.submitted and attempt.padded == attempt.pads_from() and self.holders <= attempt.paired:
+        if not attempt.submitted and set(attempt.padded) == attempt.pads_from() and self.holders <= attempt.paired:
             sent += self._submit()
         if self.is_lead and attempt.counted and attempt.members == frozenset(attempt.counted):
             if not self.may_drop:
@@ -357,7 +362,7 @@ class PartySession(PartyState):
             if not bits:
                 raise ProtocolError(f"the group of attempt {number} is lost: start a new session")
             members = from_bits(bits, self.terms.count)
-        own = X25519PrivateKey.from_private_bytes(self._secrets.key(number))
+        own = HybridKey(self._secrets.key(number))
         if members is not None:
             self.groups[number] = members
         nothing = np.zeros(self.terms.grid.dimension, dtype=word_type(self.terms.grid.word))
@@ -372,7 +377,7 @@ class PartySession(PartyState):
 
     def _announce(self) -> list[bytes]:
         attempt = self.current
-        public = attempt.own.public_key().public_bytes_raw()
+        public = attempt.own.public
         data = self._signed(Kind.KEYS, EVERYONE, public)
         attempt.keys[self.index] = public
         attempt.digests[self.index] = digest_of(data)
@@ -384,10 +389,16 @@ class PartySession(PartyState):
     def _send_pads(self) -> list[bytes]:
         attempt, sent = self.current, []
         if not attempt.pads_sent:
-            for other in attempt.pads_to():
-                pad = self._secrets.pad(attempt.number, other, self.terms.words_bytes)
-                attempt.add_pad(other, pad)
-                sent.append(self._sealed(Kind.PAD, other, attempt.bound + pad))
+            attempt.check_keys()
+            others, bound = attempt.pads_to(), attempt.transcript
+            capsules = {} if attempt.statistical else self._capsules({other: attempt.keys[other] for other in others})
+            for other in others:
+                if attempt.statistical:
+                    pad = self._secrets.pad(attempt.number, other, self.terms.words_bytes)
+                    attempt.add_pad(other, pad)
+                    sent.append(self._sealed(Kind.PAD, other, bound + pad))
+                else:
+                    sent.append(self._signed(Kind.PAD, other, capsules[other].ciphertext))
             attempt.pads_sent = True
         return sent
 
@@ -410,7 +421,7 @@ class PartySession(PartyState):
         submitted = Submitted(attempt.keys[terms.lead], attempt.submitted)
         if self.submissions.setdefault(attempt.number, submitted) != submitted:
             raise ProtocolError("somebody sent two kinds of keys in this attempt: stop, and start a new session")
-        if not self._secrets.note_submission(attempt.number, submitted, attempt.bound):
+        if not self._secrets.note_submission(attempt.number, submitted, attempt.transcript):
             raise _rebound()
         return [*sent, data]
 
@@ -420,7 +431,9 @@ class PartySession(PartyState):
         self.result = from_words(attempt.total, terms.grid.word)
         self._answered = attempt.number
         words, sent = attempt.total.tobytes(), []
-        for other in sorted(attempt.group - {self.index}):
+        others = sorted(attempt.group - {self.index})
+        self._capsules({other: attempt.keys[other] for other in others if terms.spec.receivers[other]})
+        for other in others:
             if terms.spec.receivers[other]:
                 sent.append(self._sealed(Kind.RESULT, other, words))
             else:
@@ -437,7 +450,18 @@ class PartySession(PartyState):
         """The content of a message of the attempt under way."""
         return self._open(self.current.own, self.current.keys[message.sender], message)
 
-    def _open(self, own: X25519PrivateKey, other: bytes, message: Message) -> bytes:
+    def _capsules(self, publics: Mapping[int, bytes]) -> Mapping[int, Capsule]:
+        """What we encapsulate to these keys of other parties in this attempt, stored before it leaves."""
+        attempt = self.current
+        missing = {other: public for other, public in publics.items() if other not in attempt.capsules}
+        try:
+            attempt.capsules |= self._secrets.capsules(attempt.number, missing) if missing else {}
+        except InputError:
+            bad = next(other for other, public in missing.items() if not is_usable(public))
+            raise unusable_key(self.terms.spec.name(bad), bad) from None
+        return attempt.capsules
+
+    def _open(self, own: HybridKey, other: bytes, message: Message) -> bytes:
         try:
             return open_sealed(own, other, message)
         except MessageError as error:
@@ -449,10 +473,11 @@ class PartySession(PartyState):
         return self._sender.signed(self._sender.envelope(kind, number, recipient), body)
 
     def _sealed(self, kind: Kind, recipient: int, content: bytes, key: bytes = b"") -> bytes:
-        envelope = self._sender.envelope(kind, self.attempt, recipient)
+        envelope, own = self._sender.envelope(kind, self.attempt, recipient), self.current.own
+        public = key or self.current.keys[recipient]
+        capsule = self._capsules({recipient: public})[recipient]
         try:
-            other = key or self.current.keys[recipient]
-            return self._sender.sealed(envelope, self.current.own, other, content=content)
+            return self._sender.sealed(envelope, own, public, capsule=capsule, content=content)
         except MessageError as error:
             problem = f"{self.terms.spec.name(recipient)}: {error}, stop"
             raise ProtocolError(problem, offender=recipient) from None

@@ -15,6 +15,8 @@ from typing import Final, Literal
 from tpmdp.errors import TpmdpError
 from tpmdp.protocol.channel import SEAL_BYTES
 from tpmdp.protocol.group import from_bits
+from tpmdp.protocol.hybrid import CIPHERTEXT_BYTES, PUBLIC_BYTES
+from tpmdp.protocol.masks import KEY_BYTES
 from tpmdp.protocol.messages import (
     ATTEMPTS_MAX,
     EVERYONE,
@@ -25,12 +27,11 @@ from tpmdp.protocol.messages import (
     ProtocolError,
     TooEarlyError,
 )
-from tpmdp.protocol.secrets import KEY_BYTES
 from tpmdp.protocol.state import PartyState
 from tpmdp.protocol.terms import Terms
 
 Role = Literal["anyone", "lead receiver", "receiver", "other party"]
-Part = Literal["key", "hash", "bound", "group", "self-mask", "words", "seal"]
+Part = Literal["key", "hash", "group", "self-mask", "pad", "words", "seal"]
 
 
 @dataclass(frozen=True)
@@ -46,10 +47,11 @@ class Form:
 
     def length(self, terms: Terms) -> int:
         """The length of the body."""
+        is_statistical = terms.guarantee == "statistical"
         sizes: dict[Part, int] = {
-            "key": KEY_BYTES,
+            "key": PUBLIC_BYTES,
             "hash": HASH_BYTES,
-            "bound": HASH_BYTES if terms.tolerate else 0,
+            "pad": SEAL_BYTES + HASH_BYTES + terms.words_bytes if is_statistical else CIPHERTEXT_BYTES,
             "group": (terms.count + 7) // 8,
             "self-mask": self_mask_bytes(terms),
             "words": terms.words_bytes,
@@ -66,7 +68,7 @@ def self_mask_bytes(terms: Terms) -> int:
 FORMS: Final = {
     Kind.AGREE: Form((), broadcast=True, attempts=range(1)),
     Kind.KEYS: Form(("key",), broadcast=True),
-    Kind.PAD: Form(("seal", "bound", "words")),
+    Kind.PAD: Form(("pad",)),
     Kind.PAIRED: Form((), broadcast=True),
     Kind.SUBMIT: Form(("seal", "hash", "words"), recipient="lead receiver"),
     Kind.RESULT: Form(("seal", "words"), sender="lead receiver", recipient="receiver"),
@@ -315,9 +317,10 @@ class ContentRule:
     expected: Callable[[PartyState], bytes]
 
     def check(self, state: PartyState, message: Message, content: bytes) -> bytes:
-        """The words of the content; refused if they come with anything but what is expected."""
-        split = len(content) - state.terms.words_bytes
-        if content[:split] != self.expected(state):
+        """What follows; refused if it comes with anything but what is expected."""
+        expected = self.expected(state)
+        split = len(expected)
+        if content[:split] != expected:
             sender = state.terms.spec.name(message.sender)
             problem = f"{sender} {self.fault}: stop (rule: {self.name})"
             raise ProtocolError(problem, offender=message.sender)
@@ -326,7 +329,7 @@ class ContentRule:
 
 CONTENT_RULES: Final = {
     Kind.PAD: ContentRule(
-        "same group and keys", "saw another group or other keys than we did", lambda state: state.current.bound
+        "same group and keys", "saw another group or other keys than we did", lambda state: state.current.transcript
     ),
     Kind.SUBMIT: ContentRule(
         "same keys",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Mapping, MutableMapping
 from typing import Final, NamedTuple, Protocol
 
-KEY_BYTES: Final = 32
+from tpmdp.protocol.hybrid import PUBLIC_BYTES, SECRET_BYTES, Capsule
+
 _OPENED: Final = "opened"
 
 
@@ -21,15 +23,21 @@ class Secrets(Protocol):
     """Where a party stores the secrets of its attempts. Asked again, it must give the same answer."""
 
     def key(self, attempt: int) -> bytes:
-        """32 random bytes, the private key of the attempt."""
+        """Random bytes, the private key of the attempt."""
+
+    def capsules(self, attempt: int, publics: Mapping[int, bytes]) -> dict[int, Capsule]:
+        """What we encapsulate to these public keys, one of each other party; see `hybrid`."""
 
     def pad(self, attempt: int, other: int, size: int) -> bytes:
         """Random bytes from the operating system, shared with one neighbour."""
 
-    def forget_pads(self, attempt: int) -> None:
-        """Erase the pads of an attempt that was given up."""
+    def parts_capsule(self, number: int, other: int, public: bytes) -> Capsule:
+        """The same for a message to a party with another plan, which this number tells from others."""
 
-    def note_submission(self, attempt: int, submitted: Submitted, bound: bytes = b"") -> bool:
+    def forget_pads(self, attempt: int) -> None:
+        """Erase the pads and capsules of an attempt that was given up."""
+
+    def note_submission(self, attempt: int, submitted: Submitted, bound: bytes) -> bool:
         """Store a submission before it leaves: the answer may come after a restart, and after later attempts began.
 
         `bound` is what its masks are bound to, stored together with it as by `bind`. Returns whether both are the
@@ -103,18 +111,30 @@ class StoredSecrets:
         )
 
     def key(self, attempt: int) -> bytes:
-        return self._store.keep(f"key {attempt}", os.urandom(KEY_BYTES))
+        return self._store.keep(f"key {attempt}", os.urandom(SECRET_BYTES))
 
     def pad(self, attempt: int, other: int, size: int) -> bytes:
         return self._store.keep(f"pad {attempt} {other}", os.urandom(size))
 
-    def forget_pads(self, attempt: int) -> None:
-        self._store.discard([name for name in self._store.names() if name.startswith(f"pad {attempt} ")])
+    def capsules(self, attempt: int, publics: Mapping[int, bytes]) -> dict[int, Capsule]:
+        return self._capsules({f"capsule {attempt} {other}": (other, public) for other, public in publics.items()})
 
-    def note_submission(self, attempt: int, submitted: Submitted, bound: bytes = b"") -> bool:
-        noted = {f"submitted {attempt}": submitted.lead_key + submitted.digest}
-        if bound:
-            noted[f"bound {attempt}"] = bound
+    def parts_capsule(self, number: int, other: int, public: bytes) -> Capsule:
+        name = f"parts {number} {other} {hashlib.sha256(public).hexdigest()[:16]}"
+        return self._capsules({name: (other, public)})[other]
+
+    def _capsules(self, publics: Mapping[str, tuple[int, bytes]]) -> dict[int, Capsule]:
+        kept = set(self._store.names())
+        fresh = {name: b"" if name in kept else Capsule.to(public).joined() for name, (_, public) in publics.items()}
+        stored = self._store.keep_all(fresh)
+        return {publics[name][0]: Capsule.parse(value) for name, value in stored.items()}
+
+    def forget_pads(self, attempt: int) -> None:
+        starts = (f"pad {attempt} ", f"capsule {attempt} ")
+        self._store.discard([name for name in self._store.names() if name.startswith(starts)])
+
+    def note_submission(self, attempt: int, submitted: Submitted, bound: bytes) -> bool:
+        noted = {f"submitted {attempt}": submitted.lead_key + submitted.digest, f"bound {attempt}": bound}
         return self._store.keep_all(noted) == noted
 
     def submissions(self) -> dict[int, Submitted]:
@@ -122,7 +142,7 @@ class StoredSecrets:
         for name in self._store.names():
             if name.startswith("submitted "):
                 value = self._store.keep(name, b"")
-                noted[int(name.removeprefix("submitted "))] = Submitted(value[:KEY_BYTES], value[KEY_BYTES:])
+                noted[int(name.removeprefix("submitted "))] = Submitted(value[:PUBLIC_BYTES], value[PUBLIC_BYTES:])
         return noted
 
     def group(self, attempt: int, members: bytes) -> bytes:

@@ -146,7 +146,7 @@ class PartyState:
             "group": {self.terms.lead},
             "keys": everyone - set(self.current.keys),
             "pairs": self.holders - self.current.paired - {self.index},
-            "pads": self.current.pads_from() - self.current.padded,
+            "pads": self.current.pads_from() - set(self.current.padded),
             "receive": everyone - set(self.current.counted) if self.is_lead else {self.terms.lead},
             "reveal": everyone - self.current.revealed - {self.index},
             "done": set(),
@@ -158,7 +158,7 @@ class PartyState:
         """What is missing from each of the parties in `waiting_for`."""
         if self.step == "receive" and not self.is_lead:
             return "answer"
-        what = {"agree": "agreement", "keys": "key", "pairs": "computation in pairs", "pads": "pad"}
+        what = {"agree": "agreement", "keys": "key", "pairs": "computation in pairs", "pads": "mask"}
         what |= {"receive": "submission", "reveal": "self-mask"}
         return what.get(self.step, "message")
 

@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, Final, Literal
@@ -37,6 +37,7 @@ from tpmdp.planning.enclosure import is_enough
 from tpmdp.planning.grid_plan import GridPlan
 from tpmdp.planning.person import attacks
 from tpmdp.protocol.graph import neighbours
+from tpmdp.protocol.hybrid import SUITE
 from tpmdp.protocol.messages import HASH_BYTES, MESSAGE_MAX, PARTIES_MAX
 from tpmdp.spec import Spec
 
@@ -44,6 +45,7 @@ Guarantee = Literal["computational", "statistical"]
 GUARANTEES: Final = ("computational", "statistical")
 PUBLIC_KEY_BYTES: Final = 32
 LABEL_MAX: Final = 300
+SUITE_BEFORE: Final = "x25519"  # of versions before 0.12.0, whose terms can be read
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +61,7 @@ class Terms:
     guarantee: Guarantee
     roster: tuple[bytes, ...]  # Ed25519 public keys, in the order of the parties
     tolerate: int = 0  # parties that may drop out; the spec's threshold counts them, too
+    suite: str = SUITE  # how parties agree on keys; no other is used
 
     def __post_init__(self) -> None:
         count, grid = self.spec.count, self.grid
@@ -74,6 +77,8 @@ class Terms:
         sizes = {len(key) for key in keys}
         good = sizes == {PUBLIC_KEY_BYTES}
         _require(good, "public key", sorted(sizes), rule="must have 32 bytes", remedy=remedy)
+        rule, remedy = f"must be one of {SUITE}, {SUITE_BEFORE}", "ask for the file again"
+        _require(self.suite in (SUITE, SUITE_BEFORE), "key agreement", self.suite, rule=rule, remedy=remedy)
         shapes, remedy = self.sigma.shape == self.bounds.shape == (count,), "plan the study again"
         good = bool((np.isfinite(self.bounds) & (self.bounds >= 0)).all()) if shapes else True
         _require(good, "bounds", self.bounds.tolist(), rule="must be finite and not negative", remedy=remedy)
@@ -167,6 +172,11 @@ class Terms:
         """Hash of study and plan, which every party signs and every message carries."""
         return hashlib.sha256(b"tpmdp plan 1" + self.canonical().encode()).digest()
 
+    @property
+    def before(self) -> Terms:
+        """The same terms as versions before 0.12.0 signed them: what they settled can be read, and not gone on with."""
+        return replace(self, suite=SUITE_BEFORE)
+
     @cached_property
     def keyless_hash(self) -> bytes:
         """Hash of all that the plan hash covers but the keys: the same before the parties have keys and afterwards."""
@@ -197,6 +207,7 @@ class Terms:
             "guarantee": self.guarantee,
             "roster": [key.hex() for key in self.roster],
             **({"tolerate": self.tolerate} if self.tolerate else {}),
+            **({"suite": self.suite} if self.suite != SUITE_BEFORE else {}),
         }
         return canonical_json(document)
 
@@ -230,6 +241,7 @@ class Terms:
                 guarantee=read["guarantee"],
                 roster=tuple(bytes.fromhex(key) for key in read["roster"]),
                 tolerate=read.get("tolerate", 0),
+                suite=read.get("suite", SUITE_BEFORE),
             )
         except (KeyError, TypeError, AttributeError, OverflowError, RecursionError, ValueError) as error:
             if isinstance(error, InputError):
@@ -241,6 +253,8 @@ class Terms:
 
     def check(self, party: int) -> None:
         """Refuse a plan that breaks this party's budget, could overflow, or whose noise is not exact."""
+        rule, remedy = f"must be {SUITE}", "update tpmdp at all parties, and use another session number"
+        _require(self.suite == SUITE, "key agreement", self.suite, rule=rule, remedy=remedy)
         self._check_grid()
         spec, name = self.spec, self.spec.name(party)
         epsilon, delta = float(spec.epsilon[party]), float(spec.delta[party])

@@ -86,11 +86,14 @@ def check_room(study: Study, terms: Terms, index: int, ledger: Ledger) -> None:
 
 def _check_entries(study: Study, terms: Terms, index: int, *, ledger: Ledger) -> None:
     key = key_of(terms)
-    if ledger.status(key) == "unknown" and ledger.charged_plan(key.session) is not None:
-        remedy = (
-            f"set another number for the session, which is charged anew ({_another(study)}), or take back the change"
+    if ledger.status(key) == "unknown" and (plan := ledger.charged_plan(key.session)) is not None:
+        remedy = f"set another number for the session, which is charged anew ({_another(study)})"
+        if plan == terms.before.plan_hash:
+            remedy += ", or finish it with that version at all parties"
+            raise LedgerError(shown(study.label), "was begun by a version of tpmdp before 0.12.0", remedy)
+        raise LedgerError(
+            shown(study.label), "was charged with another plan or query", f"{remedy}, or take back the change"
         )
-        raise LedgerError(shown(study.label), "was charged with another plan or query", remedy)
     every = all_terms(study, terms)
     others = [each.session for each in every[1:]]
     label = study.label if len(every) == 1 or study.part is None else study.part.whole.label

@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tpmdp._util.clock import now_s
 from tpmdp.engines.direct.link import Link, read_record
 from tpmdp.engines.direct.record import (
+    ANSWER_BYTES,
     CONFIRMATION,
     HELLO_BYTES,
     PROOF_BYTES,
@@ -258,7 +259,7 @@ class Network:
         """The side that dials."""
         exchange = self._exchange(peer, dials=True)
         self._write(writer, exchange.hello.encode())
-        seal, opened = exchange.keys(decode_hello(await reader.readexactly(HELLO_BYTES)))
+        seal, opened = exchange.keys(decode_hello(await reader.readexactly(ANSWER_BYTES)))
         exchange.verify(opened.content(await read_record(reader, PROOF_BYTES)), self._terms.roster[peer])
         self._write(writer, seal.record(exchange.proof()))
         if exchange.differs:

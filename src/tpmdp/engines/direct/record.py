@@ -1,7 +1,8 @@
 """The bytes between two parties: a signed key exchange, then sealed records that nobody can forge, replay or drop.
 
-Each side says hello with a fresh X25519 key. Then each proves its identity: its first record, under the new keys, is
-its Ed25519 signature of both hellos. So an old hello or proof is worthless, and no party can pass for another.
+Each side says hello with a fresh X25519 key. The side that dials adds an ML-KEM-768 key, and the side that answers what
+it encapsulates to that (`protocol.hybrid`). Then each proves its identity: its first record, under the new keys, is its
+Ed25519 signature of both hellos. So an old hello or proof is worthless, and no party can pass for another.
 Last, the side that answers confirms: only then does the side that dials count the link as made. Where the hellos show
 two different studies, each side sends the hashes of its study's parts instead, so that both learn what differs.
 """
@@ -11,27 +12,28 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from tpmdp.errors import DeadlineError, TpmdpError
+from tpmdp.errors import DeadlineError, InputError, TpmdpError
+from tpmdp.protocol.hybrid import CIPHERTEXT_BYTES, CURVE_BYTES, PUBLIC_BYTES, Capsule, HybridKey
 
 RECORD_MAX: Final = 1 << 20  # bytes of content; longer messages take several records
 LENGTH_BYTES: Final = 4
 TAG_BYTES: Final = 16
 PROOF_BYTES: Final = 64
 CONFIRMATION: Final = b"here"  # of the side that answers, sealed
-_MAGIC: Final = b"TPMM\x00\x01"
-_DOMAIN: Final = b"tpmdp mpyc link 1 "
-_HELLO: Final = struct.Struct(">6s32s32s32sII32s")
-HELLO_BYTES: Final = _HELLO.size
+_MAGIC: Final = b"TPMM\x00\x02"
+_DOMAIN: Final = b"tpmdp direct link 2 "
+_HELLO: Final = struct.Struct(">6s32s32s32sII")
+HELLO_BYTES: Final = _HELLO.size + PUBLIC_BYTES  # of the side that dials
+ANSWER_BYTES: Final = _HELLO.size + CURVE_BYTES + CIPHERTEXT_BYTES
 
 
 class DirectError(TpmdpError):
@@ -74,18 +76,19 @@ class Hello:
     def encode(self) -> bytes:
         """The only encoding.
 
-        >>> hello = Hello(bytes(32), bytes(32), bytes(32), sender=0, recipient=1, key=bytes(32))
+        >>> hello = Hello(bytes(32), bytes(32), bytes(32), sender=0, recipient=1, key=bytes(PUBLIC_BYTES))
         >>> decode_hello(hello.encode()) == hello
         True
         """
-        return _HELLO.pack(_MAGIC, self.session, self.plan_hash, self.work, self.sender, self.recipient, self.key)
+        head = _HELLO.pack(_MAGIC, self.session, self.plan_hash, self.work, self.sender, self.recipient)
+        return head + self.key
 
 
 def decode_hello(data: bytes) -> Hello:
     """A hello from anybody; see `Hello.encode`."""
-    if len(data) != HELLO_BYTES or data[: len(_MAGIC)] != _MAGIC:
+    if len(data) not in (HELLO_BYTES, ANSWER_BYTES) or data[: len(_MAGIC)] != _MAGIC:
         raise RecordError("does not speak this protocol, or another version of it")
-    return Hello(*_HELLO.unpack(data)[1:])
+    return Hello(*(*_HELLO.unpack_from(data)[1:], data[_HELLO.size :]))
 
 
 class Seal:
@@ -138,7 +141,7 @@ def record_length(header: bytes) -> int:
 class Exchange:
     """One side of the exchange. The dialling side speaks first; both proofs cover both hellos and the side."""
 
-    def __init__(self, identity: Ed25519PrivateKey, hello: Hello, ephemeral: X25519PrivateKey, dials: bool) -> None:
+    def __init__(self, identity: Ed25519PrivateKey, hello: Hello, ephemeral: HybridKey, dials: bool) -> None:
         self._identity, self.hello, self._ephemeral, self._dials = identity, hello, ephemeral, dials
         self._transcript = b""
         self.differs = ""  # what the other side's hello shows to be different
@@ -154,23 +157,31 @@ class Exchange:
         dials: bool,
     ) -> Exchange:
         """An exchange with a new key, for one connection between the pair: our index first."""
-        ephemeral = X25519PrivateKey.generate()
-        key = ephemeral.public_key().public_bytes_raw()
+        ephemeral = HybridKey.fresh()
+        key = ephemeral.public if dials else ephemeral.curve_public
         hello = Hello(session, plan_hash, work, sender=pair[0], recipient=pair[1], key=key)
         return cls(identity, hello, ephemeral, dials=dials)
 
     def keys(self, other: Hello) -> tuple[Seal, Open]:
-        """The keys of both directions, once the other side has said hello."""
+        """The keys of both directions, once the other side has said hello; only then is ours complete."""
         self._check(other)
+        try:
+            secret = self._agreed(other)
+        except InputError:
+            raise RecordError("sent a key that is not usable") from None
         pair = (self.hello, other) if self._dials else (other, self.hello)
         self._transcript = hashlib.sha256(_DOMAIN + b"".join(hello.encode() for hello in pair)).digest()
-        try:
-            secret = self._ephemeral.exchange(X25519PublicKey.from_public_bytes(other.key))
-        except ValueError:  # a key of low order
-            raise RecordError("sent a key that is not usable") from None
         derived = HKDF(hashes.SHA256(), 64, salt=self._transcript, info=_DOMAIN + b"keys").derive(secret)
         ours, theirs = (derived[:32], derived[32:]) if self._dials else (derived[32:], derived[:32])
         return Seal(ours), Open(theirs)
+
+    def _agreed(self, other: Hello) -> bytes:
+        own, theirs = self._ephemeral, other.key
+        if self._dials:
+            return own.agreed(theirs, own.opened(theirs[CURVE_BYTES:]))
+        made = Capsule.to(theirs)
+        self.hello = replace(self.hello, key=own.curve_public + made.ciphertext)
+        return own.agreed(theirs, made.inner)
 
     def _check(self, other: Hello) -> None:
         own = self.hello

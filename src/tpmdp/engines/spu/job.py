@@ -83,7 +83,7 @@ class SpuJob(DirectJob):
             return NO_GUARANTEE
         return (
             f"computational: holds against {coalitions_of(self.terms)} that follow the protocol and cannot break "
-            "CHEETAH (lattice encryption and oblivious transfer, in pairs), X25519 and AES-256; not against quantum "
+            "CHEETAH (lattice encryption and oblivious transfer, in pairs) and AES-256; not against quantum "
             "computers"
         )
 

@@ -1,6 +1,7 @@
 """Random Hamiltonian cycles: how many keep the honest parties connected, and how they are drawn from a seed.
 
-All parties must get the same number and the same cycles, so both are computed in whole numbers. Theory, "Masks".
+All parties must get the same number and the same cycles, so both are computed in whole numbers.
+Theory, "The graph of a group".
 """
 
 from __future__ import annotations

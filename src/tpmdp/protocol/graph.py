@@ -2,7 +2,7 @@
 
 The circulant does this with certainty, and a party's work grows with the threshold, not with the number of parties.
 Where the threshold is a share of a large group, a few random cycles do it with all but negligible probability, and the
-work of a party hardly grows at all. Theory, "Masks".
+work of a party hardly grows at all. Theory, "The graph of a group".
 """
 
 from __future__ import annotations

@@ -28,6 +28,7 @@ from tpmdp.engines.relay import worker
 from tpmdp.engines.relay.engine import RelayEngine, _task
 from tpmdp.engines.relay.mailbox import Mailbox
 from tpmdp.errors import DeadlineError, TpmdpError
+from tpmdp.protocol.graph import MaskGraph
 from tpmdp.protocol.messages import Kind, decode
 from tpmdp.protocol.party import PartySession
 from tpmdp.protocol.terms import Guarantee
@@ -66,8 +67,8 @@ def check(world: World, outcome: Outcome, lost: set[int]) -> None:
 
 def sends(world: World, party: int, kind: Kind, lost: Collection[int] = ()) -> bool:
     """Whether a party sends this kind to one that is left, in any attempt: one that never does is not lost."""
-    above = any(other > party and other not in lost for other in world.terms.neighbours(party))
-    return kind != Kind.PAD or (world.terms.guarantee == "statistical" and above)
+    graph = MaskGraph.draw(world.terms.count, world.terms.colluders, bytes(32))  # of the first attempt: a circulant
+    return kind != Kind.PAD or any(other not in lost for other in graph.partners(party).outgoing.tolist())
 
 
 def cases(

@@ -14,11 +14,12 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from numpy.typing import NDArray
 
 from tests.flower.local_grid import fields
-from tests.flower.world import GROUP, KEYS, OPEN, RECEIPT, Peeled, World, outbox, record_of_arrays
+from tests.flower.world import GROUP, KEYS, OPEN, RECEIPT, Peeled, World, outbox, peel, record_of_arrays
 from tpmdp.flower.introduction import question, statement
 from tpmdp.flower.round_terms import Training
 from tpmdp.flower.wire import bytes_of, pack, pack_text, record_of
 from tpmdp.protocol.channel import open_sealed
+from tpmdp.protocol.graph import MaskGraph
 from tpmdp.protocol.group import to_bits
 from tpmdp.protocol.hybrid import Capsule, HybridKey, exchange_hash
 from tpmdp.protocol.masks import expand, mask_key, word_type
@@ -47,6 +48,7 @@ class Hostile:
         settings: dict[str, Any] = {"name": "test", "clip": 1.0, "entries": len(world.updates[0])}
         self.training = Training(**{**settings, **training})
         self.keys = [HybridKey.fresh() for _ in range(8)]
+        self._groups: dict[tuple[bytes, int], list[int]] = {}  # by plan hash and attempt
         self._led: dict[tuple[bytes, int], Terms] = {}  # by plan hash and attempt
         self._capsules: dict[bytes, Capsule] = {}  # by the public key of a client
         self._clients: dict[tuple[bytes, int, int], bytes] = {}  # their keys by plan hash, attempt and party
@@ -73,6 +75,7 @@ class Hostile:
         return self.sign(terms, Kind.KEYS, attempt, own.public)
 
     def group_message(self, terms: Terms, attempt: int, members: Iterable[int]) -> bytes:
+        self._groups[terms.plan_hash, attempt] = sorted(members)
         return self.sign(terms, Kind(GROUP), attempt, to_bits(sorted(members), terms.count))
 
     def open_message(self, terms: Terms, submission: Peeled) -> bytes:
@@ -124,9 +127,15 @@ class Hostile:
         """What the server owes the clients for keys that they have sent."""
         for (plan_hash, attempt, party), public in self._clients.items():
             terms = self._led.get((plan_hash, attempt))
-            if terms is not None and party in terms.neighbours(0):
+            if terms is not None and party in self._partners(terms, attempt)[0]:
                 body = self.capsule(public).ciphertext
                 self._pads.setdefault(party, {})[self.sign(terms, Kind.PAD, attempt, body, party)] = None
+
+    def _partners(self, terms: Terms, attempt: int) -> tuple[list[int], list[int]]:
+        """The clients that the server sends a pad, and those that send it one, in a circulant."""
+        members = self._groups.get((terms.plan_hash, attempt), list(range(terms.count)))
+        found = MaskGraph.draw(len(members), terms.colluders, bytes(32)).partners(members.index(0))
+        return [members[rank] for rank in found.outgoing], [members[rank] for rank in found.incoming]
 
     def capsule(self, public: bytes) -> Capsule:
         """What the server has encapsulated to a client's key."""
@@ -152,13 +161,23 @@ class Hostile:
         """A submission without the mask that the server shares with the client."""
         content = self.content(submission, client_key)
         words = np.frombuffer(content[32:], dtype=word_type(terms.grid.word)).copy()
-        if 0 in terms.neighbours(submission.sender):
-            own, capsule = self.keys[submission.attempt], self.capsule(client_key)
-            context = content[:32] + exchange_hash(own.public, client_key, capsule.ciphertext)
-            agreed = own.agreed(client_key, capsule.inner)
+        own, (outgoing, incoming) = self.keys[submission.attempt], self._partners(terms, submission.attempt)
+        if submission.sender in outgoing + incoming:
+            ciphertext, inner = self.capsule(client_key)
+            sides = own.public, client_key
+            if submission.sender in incoming:
+                ciphertext = self._sent_pad(submission).body
+                inner, sides = own.opened(ciphertext), (client_key, own.public)
+            context = content[:32] + exchange_hash(*sides, ciphertext)
+            agreed = own.agreed(client_key, inner)
             key = mask_key(agreed, terms.session, 0, high=submission.sender, context=context)
             words += expand(key, len(words), terms.grid.word)  # the client, whose number is higher, has subtracted it
         return words
+
+    def _sent_pad(self, submission: Peeled) -> Peeled:
+        """What the sender of a submission has encapsulated to the server for it."""
+        slot = (submission.plan, submission.attempt, submission.sender)
+        return next(pad for pad in map(peel, self._pads[0]) if (pad.plan, pad.attempt, pad.sender) == slot)
 
     def self_mask(self, terms: Terms, reveal: Peeled, client_key: bytes) -> NDArray[Any]:
         return expand(self.content(reveal, client_key), terms.grid.dimension, terms.grid.word)

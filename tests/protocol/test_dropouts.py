@@ -20,6 +20,7 @@ from tpmdp.engines.contract import guarantee_text
 from tpmdp.ledger import Charge, Ledger
 from tpmdp.ledger.session_store import LedgerSecrets
 from tpmdp.protocol.channel import SEAL_BYTES, seal
+from tpmdp.protocol.graph import MaskGraph
 from tpmdp.protocol.group import to_bits
 from tpmdp.protocol.hybrid import Capsule, HybridKey
 from tpmdp.protocol.messages import EVERYONE, HASH_BYTES, Kind, Message, MessageError, decode, digest_of, encode
@@ -792,14 +793,17 @@ def test_the_guarantee_names_colluders_and_drop_outs() -> None:
 
 
 def test_honest_parties_share_masks_whoever_colludes_and_drops_out() -> None:
+    """In the graph of every group that may be left."""
     for count in range(3, 9):
         for threshold in range(2, count):
             world = World(count, threshold, [0])
             terms = dataclasses.replace(world.terms, tolerate=threshold - 1)
-            around = [set(terms.neighbours(party)) for party in range(count)]
-            for size in range(threshold + 1):
-                for removed in combinations(range(count), size):
-                    left = set(range(count)) - set(removed)
+            group = count - terms.tolerate
+            graph = MaskGraph.draw(group, terms.colluders, bytes(32))
+            around = [set(graph.partners(rank).neighbours.tolist()) for rank in range(group)]
+            for size in range(terms.colluders + 1):
+                for removed in combinations(range(group), size):
+                    left = set(range(group)) - set(removed)
                     seen, todo = set(), [min(left)]
                     while todo:
                         party = todo.pop()

@@ -84,10 +84,8 @@ def after(kind: Kind, index: int, dropouts: bool = False, **changes: object) -> 
     return case, parties[index]
 
 
-def pad_case(wrong: str) -> Case:
+def pad_case() -> Case:
     case, party = after(Kind.PAD, 2, dropouts=True, guarantee="statistical")
-    if wrong == "sender":
-        return case, party, message(case, Kind.PAD, 3, 2)  # the party with the smaller index sends the pad
     sender = min(party.current.pads_from())
     return sealed(case, party, Kind.PAD, sender, content=bytes(32 + case.terms.words_bytes))
 
@@ -169,8 +167,7 @@ CASES: dict[tuple[str, str], Callable[[], Case]] = {
     ("PAIRED", "from a holder"): lambda: holder_case(Kind.PAIRED, 3),
     ("PAIRED", "after the keys"): lambda: holder_case(Kind.PAIRED, 1),
     ("PAD", "after the keys"): lambda: fresh(Kind.PAD, 2, 3),
-    ("PAD", "from a neighbour"): lambda: pad_case("sender"),
-    ("PAD", "same group and keys"): lambda: pad_case("content"),
+    ("PAD", "same group and keys"): pad_case,
     ("SUBMIT", "after the keys"): lambda: fresh(Kind.SUBMIT, 2, 0),
     ("SUBMIT", "from a member"): lambda: submit_case("member"),
     ("SUBMIT", "same keys"): lambda: submit_case("content"),

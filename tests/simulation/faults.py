@@ -9,13 +9,13 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
+from tests.protocol.mask_symbols import MaskSymbols
 from tests.simulation.symbols import Symbols
 from tpmdp.ledger import Ledger, file, schema
 from tpmdp.protocol.attempt import Attempt
 from tpmdp.protocol.masks import to_words, word_type
 from tpmdp.protocol.party import PartySession
 from tpmdp.protocol.secrets import StoredSecrets
-from tpmdp.protocol.terms import Terms
 from tpmdp.study import session
 from tpmdp.study.session import SessionAccount
 
@@ -104,7 +104,11 @@ def two_plans_of_a_session_are_charged(patch: pytest.MonkeyPatch) -> None:
 
 @fault
 def masks_are_not_bound_to_the_group(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Attempt, "bound", property(lambda self: bytes(32) if self.terms.tolerate else b""))
+    def mask_key(self: Any, agreed: bytes, session: bytes, low: int, *, high: int, context: bytes) -> bytes:
+        del context
+        return MaskSymbols.mask_key(self, agreed, session, low, high=high)
+
+    patch.setattr(Symbols, "mask_key", mask_key)
 
 
 @fault
@@ -119,7 +123,13 @@ def there_are_no_self_masks(patch: pytest.MonkeyPatch) -> None:
 
 @fault
 def each_party_has_one_neighbour(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Terms, "neighbours", lambda self, party: [party ^ 1] if party ^ 1 < self.count else [party - 1])
+    def partners(self: Any, party: int) -> tuple[list[int], list[int]]:
+        members = sorted(self.group)
+        place = members.index(party)
+        others = [members[place ^ 1]] if place ^ 1 < len(members) else []
+        return (others, []) if place % 2 == 0 else ([], others)
+
+    patch.setattr(Attempt, "partners", partners)
 
 
 @fault

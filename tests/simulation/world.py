@@ -99,6 +99,7 @@ class World:
         self.log: list[bytes] = []  # all that was ever sent
         self.stored: set[bytes] = set()
         self.processes: list[Process] = []
+        self.outboxes: dict[int, list[bytes]] = {}  # what a party has yet to send once it has settled
         self.results: dict[int, list[tuple[int, list[int]]]] = {}  # by receiver: plan and sum
         self.opened: list[tuple[int, list[int]]] = []  # sums that honest receivers learned
         self.cancelled = False
@@ -131,6 +132,7 @@ class World:
         ledger = self.stack.enter_context(CrashingLedger.open(self.file(index)))
         account = SessionAccount(study, terms, self.name(index), identity=identity, ledger=ledger)
         if account.is_settled:
+            self._post(self.outboxes.get(index, []))  # the others may not have their answers
             return
         contribution = Contribution(study, terms, self.name(index), encoded=self.symbols.statistic(index))
         try:
@@ -165,6 +167,10 @@ class World:
                 self.problems.append(f"{message!r} left before party {process.party} was charged")
             if message.kind == Kind.GROUP:
                 self.groups.add(from_bits(message.body, self.shape.count))
+        self._post(messages)
+
+    def _post(self, messages: list[bytes]) -> None:
+        for data in messages:
             if data not in self.stored:
                 self.stored.add(data)
                 self.log.append(data)
@@ -203,6 +209,7 @@ class World:
 
     def settle(self, process: Process, sent: list[bytes]) -> None:
         session = process.session
+        self.outboxes[process.party] = sent  # `tpmdp join` stores it in the same transaction
         try:
             process.ledger.settle(process.account.key, "answer" if session.result is not None else "receipt", {})
         except (CrashError, LedgerError):

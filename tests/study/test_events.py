@@ -47,8 +47,9 @@ def test_the_lead_receiver_sees_each_arrival_once() -> None:
         "party 2 has joined (2 of 3); waiting for party 3",
         "party 3 has joined (3 of 3)",
         "all 3 have joined; waiting for the key of party 3",
+        "all 3 have joined; waiting for the mask of party 3",
         "all 3 have joined; waiting for the submission of party 2, party 3",
-        "submission of party 3 is here; waiting for the submission of party 2",
+        "submission of party 2 is here; waiting for the submission of party 3",
         "done",
     ]
 
@@ -60,12 +61,13 @@ def test_another_party_sees_who_joins_and_that_it_waits_for_the_answer() -> None
         "party 1 has joined (2 of 3); waiting for party 3",
         "party 3 has joined (3 of 3)",
         "all 3 have joined; waiting for the key of party 3",
+        "all 3 have joined; waiting for the mask of party 1",
         "submitted; waiting for the answer of party 1",
         "done",
     ]
-    assert [event.kind for event in seen] == ["step", "joined", "joined", "step", "step", "step"]
+    assert [event.kind for event in seen] == ["step", "joined", "joined", "step", "step", "step", "step"]
     assert {event.party for event in seen} == {"party 2"}
-    assert [event.sent for event in seen] == [100, 200, 200, 200, 200, 200]
+    assert [event.sent for event in seen] == [100, 200, 200, 200, 200, 200, 200]
     assert all(0 < event.seconds_left <= 100 for event in seen)
 
 

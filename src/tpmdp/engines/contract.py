@@ -48,7 +48,7 @@ class Engine(Protocol):
 
 def stuck(lead: PartySession) -> str:
     """Why a session cannot continue, as its lead receiver sees it."""
-    names = ", ".join(lead.terms.spec.name(party) for party in lead.waiting_for())
+    names = ", ".join(lead.terms.spec.name(party) for party in lead.lost() or lead.waiting_for())
     return f"{names} dropped out in step {lead.step}, and the session cannot go on without: start a new session"
 
 
@@ -58,8 +58,9 @@ def guarantee_text(terms: Terms) -> str:
     >>> from tpmdp.planning.grid_plan import plan_on_grid
     >>> from tpmdp.spec import Spec
     >>> plan = plan_on_grid(Spec(epsilon=[1.0, 2.0], delta=1e-6, threshold=1), bound=1.0)
-    >>> guarantee_text(Terms.of("demo", plan, 1.0, roster=(bytes(32), bytes(31) + b"1")))
-    'computational: holds against coalitions of at most 1 party that cannot break AES-256, HKDF, or both X25519 and ML-KEM-768'
+    >>> print(guarantee_text(Terms.of("demo", plan, 1.0, roster=(bytes(32), bytes(31) + b"1"))))
+    computational: holds against coalitions of at most 1 party that cannot break AES-256, HKDF, or both X25519 and
+    ML-KEM-768
     """
     if lacks_noise(terms):
         return NO_GUARANTEE

@@ -75,7 +75,7 @@ class Carrier:
         is_lead = message.sender == terms.lead
         to_lead = message.kind in (Kind.SUBMIT, Kind.REVEAL) and message.recipient == terms.lead and not is_lead
         everybody = message.kind in (Kind.AGREE, Kind.KEYS) and message.recipient == EVERYONE
-        pad = message.kind == Kind.PAD and message.recipient in terms.neighbours(message.sender)
+        pad = message.kind == Kind.PAD and message.recipient < terms.count and message.recipient != message.sender
         has_form = (
             len(message.body) == form.length(terms)
             and message.attempt in form.attempts

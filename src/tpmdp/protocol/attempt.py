@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
 from tpmdp.errors import InputError
+from tpmdp.protocol.graph import MaskGraph
 from tpmdp.protocol.group import to_bits
 from tpmdp.protocol.hybrid import Capsule, HybridKey, exchange_hash
 from tpmdp.protocol.masks import Mask, apply, expand, mask_key, word_type
@@ -53,9 +55,31 @@ class Attempt:
         """Whether masks are pads from the operating system instead of keystreams."""
         return self.terms.guarantee == "statistical"
 
+    @cached_property
+    def _graph(self) -> MaskGraph:
+        """Who shares masks with whom; it follows from all keys of the group."""
+        seed = hashlib.sha256(b"tpmdp graph 1" + self.transcript).digest()
+        size, threshold = len(self.group), self.terms.colluders
+        return MaskGraph.draw(size, threshold, seed, always_circulant=self.statistical)
+
+    def partners(self, party: int) -> tuple[list[int], list[int]]:
+        """The neighbours of a party of the group: those that it sends what they share, and those that send it."""
+        members = sorted(self.group)
+        ranks = self._graph.partners(members.index(party))
+        return [members[rank] for rank in ranks.outgoing.tolist()], [members[rank] for rank in ranks.incoming.tolist()]
+
+    @cached_property
+    def _partners(self) -> tuple[list[int], list[int]]:
+        return self.partners(self.index)
+
+    @cached_property
+    def _incoming(self) -> set[int]:
+        return set(self._partners[1])
+
     def neighbours(self) -> list[int]:
-        """The parties of the group that this party shares masks with."""
-        return [other for other in self.terms.neighbours(self.index) if other in self.group]
+        """The parties of the group that this party shares masks with, once all keys are known."""
+        outgoing, incoming = self._partners
+        return sorted(outgoing + incoming)
 
     def check_keys(self) -> None:
         """Refuse keys that this party is to use and cannot."""
@@ -66,12 +90,12 @@ class Attempt:
                 raise unusable_key(self.terms.spec.name(other), other) from None
 
     def pads_from(self) -> set[int]:
-        """The neighbours that send this party what they share: those before it."""
-        return {other for other in self.neighbours() if other < self.index}
+        """The neighbours that send this party what they share."""
+        return self._incoming
 
     def pads_to(self) -> list[int]:
-        """The neighbours that this party sends what they share: those after it."""
-        return [other for other in self.neighbours() if other > self.index]
+        """The neighbours that this party sends what they share."""
+        return self._partners[0]
 
     def add_vector(self, vector: Mask) -> None:
         """Add the party's own vector."""
@@ -98,7 +122,7 @@ class Attempt:
         """The hash of all that went between a neighbour and this party, and what both have agreed on."""
         ours, theirs, own = self.own.public, self.keys[other], self.own
         try:
-            if other > self.index:
+            if other not in self.pads_from():
                 sent = self.capsules[other]
                 return exchange_hash(ours, theirs, sent.ciphertext), own.agreed(theirs, sent.inner)
             ciphertext = self.padded[other]

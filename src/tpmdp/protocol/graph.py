@@ -40,6 +40,20 @@ def _reach(count: int, threshold: int) -> int:
     return min((threshold + 2) // 2, count // 2)
 
 
+def is_circulant(size: int, threshold: int, bits: int = SAFETY_BITS) -> bool:
+    """Whether the circulant gives a party no more neighbours than cycles would; so with up to three parties.
+
+    >>> is_circulant(100, 10), is_circulant(1000, 500)
+    (True, False)
+    """
+    return _reach(size, threshold) <= _cycles(size, threshold, bits)
+
+
+def _cycles(size: int, threshold: int, bits: int) -> int:
+    # Colluders who leave one party cannot cut the rest; with one colluder fewer, they can.
+    return cycles_needed(size, max(min(threshold, size - 2), 0), bits)
+
+
 @dataclass(frozen=True, eq=False)
 class Partners:
     """The neighbours of a party in the mask graph, sorted. Of each pair, one encapsulates a key to the other."""
@@ -82,12 +96,9 @@ class MaskGraph:
         """
         if len(seed) != SEED_BYTES:
             raise InputError("seed", f"{len(seed)} bytes", f"must have {SEED_BYTES} bytes", "use a hash")
-        reach = _reach(size, threshold)
-        # Colluders who leave one party cannot cut the rest; with one colluder fewer, they can.
-        count = cycles_needed(size, max(min(threshold, size - 2), 0), bits)
-        if always_circulant or reach <= count:
-            return cls(size, reach)
-        return cls(size, 0, draw_cycles(seed, count, size))  # four parties or more: up to three are a circulant
+        if always_circulant or is_circulant(size, threshold, bits):
+            return cls(size, _reach(size, threshold))
+        return cls(size, 0, draw_cycles(seed, _cycles(size, threshold, bits), size))
 
     def partners(self, rank: int) -> Partners:
         """The neighbours of one party."""

@@ -42,8 +42,8 @@ class Capsule(NamedTuple):
         """A fresh one for the owner of this public key.
 
         >>> own = HybridKey.fresh()
-        >>> made = Capsule.to(own.public)
-        >>> own.opened(made.ciphertext) == made.inner
+        >>> capsule = Capsule.to(own.public)
+        >>> own.opened(capsule.ciphertext) == capsule.inner
         True
         """
         inner, ciphertext = _lattice_key(public).encapsulate()
@@ -107,8 +107,8 @@ class HybridKey:
         """What keys are derived from: the encapsulated secret, and that of both X25519 keys, which lead a public key.
 
         >>> one, two = HybridKey.fresh(), HybridKey.fresh()
-        >>> made = Capsule.to(two.public)
-        >>> one.agreed(two.public, made.inner) == two.agreed(one.public, two.opened(made.ciphertext))
+        >>> capsule = Capsule.to(two.public)
+        >>> one.agreed(two.public, capsule.inner) == two.agreed(one.public, two.opened(capsule.ciphertext))
         True
         """
         if len(inner) != INNER_BYTES:

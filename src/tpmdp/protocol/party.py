@@ -124,18 +124,22 @@ class PartySession(PartyState):
         members, missing = self.current.members, frozenset(self.waiting_for())
         if self.done or not self.may_drop or not self.is_lead or members is None or not missing:
             return []
-        lost = missing if self.step in ("agree", "keys", "receive") else frozenset[int]()  # new keys will show who
-        if self.step == "receive":
-            lost = frozenset(party for party in missing if not self._may_wait(party, missing))
+        lost = frozenset(self.lost())  # if none, new keys will show who
         if self.terms.count - len(members - lost) > self.terms.tolerate:
             return []
         if not lost and self.groups.get(self.attempt - 1) == members:
             return []  # all sent keys twice, and some party sends no pad
         return self._begin_next(members - lost)
 
-    def _may_wait(self, party: int, missing: frozenset[int]) -> bool:
-        """Whether a party may be waiting for the pad of another party whose submission is missing."""
-        return any(other < party for other in self.terms.neighbours(party) if other in missing)
+    def lost(self) -> list[int]:
+        """At the lead receiver: the parties whose message is missing, but for those that may wait for another's pad."""
+        missing = self.waiting_for()
+        if self.step not in ("agree", "keys", "receive"):
+            return []
+        if self.step != "receive":
+            return missing
+        waits = {party for party in missing if not set(self.current.partners(party)[1]).isdisjoint(missing)}
+        return [party for party in missing if party not in waits]
 
     def _begin_next(self, members: frozenset[int]) -> list[bytes]:
         if self.may_drop and self.opened_attempt:
@@ -185,6 +189,8 @@ class PartySession(PartyState):
         if message.kind == Kind.KEYS and self.index not in self.groups.get(message.attempt, {self.index}):
             return []  # of an attempt that this party is not in
         check(STATE_RULES[message.kind], self, message)
+        if message.kind == Kind.PAD and message.sender not in self.current.pads_from():
+            return []  # we share no mask with it
         sent = self._handlers[message.kind](self, message, digest)
         self._seen[message.slot] = digest
         return sent + self._proceed()

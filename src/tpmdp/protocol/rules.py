@@ -242,11 +242,6 @@ STATE_RULES: Final[dict[Kind, tuple[Rule, ...]]] = {
             lambda state, message: message.attempt <= state.attempt and state.ready,
             error=TooEarlyError,
         ),
-        Rule(
-            "from a neighbour",
-            "sent a pad and is not a neighbour that does so",
-            lambda state, message: message.sender in state.current.pads_from(),
-        ),
     ),
     Kind.SUBMIT: (
         Rule(

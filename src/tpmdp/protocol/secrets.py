@@ -124,8 +124,8 @@ class StoredSecrets:
         return self._capsules({name: (other, public)})[other]
 
     def _capsules(self, publics: Mapping[str, tuple[int, bytes]]) -> dict[int, Capsule]:
-        kept = set(self._store.names())
-        fresh = {name: b"" if name in kept else Capsule.to(public).joined() for name, (_, public) in publics.items()}
+        taken = set(self._store.names())
+        fresh = {name: b"" if name in taken else Capsule.to(public).joined() for name, (_, public) in publics.items()}
         stored = self._store.keep_all(fresh)
         return {publics[name][0]: Capsule.parse(value) for name, value in stored.items()}
 

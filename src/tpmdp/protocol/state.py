@@ -140,18 +140,19 @@ class PartyState:
 
     def waiting_for(self) -> list[int]:
         """The parties whose message is missing now."""
-        everyone = self.current.group
+        step, current, everyone = self.step, self.current, self.current.group
+        if step == "pads":  # whose pads, follows from the keys
+            return sorted(current.pads_from() - set(current.padded))
         missing = {
             "agree": everyone - self.agreed,
             "group": {self.terms.lead},
-            "keys": everyone - set(self.current.keys),
-            "pairs": self.holders - self.current.paired - {self.index},
-            "pads": self.current.pads_from() - set(self.current.padded),
-            "receive": everyone - set(self.current.counted) if self.is_lead else {self.terms.lead},
-            "reveal": everyone - self.current.revealed - {self.index},
+            "keys": everyone - set(current.keys),
+            "pairs": self.holders - current.paired - {self.index},
+            "receive": everyone - set(current.counted) if self.is_lead else {self.terms.lead},
+            "reveal": everyone - current.revealed - {self.index},
             "done": set(),
         }
-        return sorted(missing[self.step])
+        return sorted(missing[step])
 
     @property
     def awaited(self) -> str:

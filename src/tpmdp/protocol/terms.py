@@ -36,7 +36,7 @@ from tpmdp.planning.coalition import worst_coalitions
 from tpmdp.planning.enclosure import is_enough
 from tpmdp.planning.grid_plan import GridPlan
 from tpmdp.planning.person import attacks
-from tpmdp.protocol.graph import neighbours
+from tpmdp.protocol.graph import is_circulant, neighbours
 from tpmdp.protocol.hybrid import SUITE
 from tpmdp.protocol.messages import HASH_BYTES, MESSAGE_MAX, PARTIES_MAX
 from tpmdp.spec import Spec
@@ -154,8 +154,15 @@ class Terms:
         return int(np.max(self.spec.threshold)) - self.tolerate
 
     def neighbours(self, party: int) -> list[int]:
-        """The parties that this one shares masks with; with personal thresholds, for the largest."""
-        return neighbours(party, self.count, int(np.max(self.spec.threshold)))
+        """The parties that this one shares masks with if all are there and the graph is not drawn."""
+        return neighbours(party, self.count, self.colluders)
+
+    @property
+    def _surrounding(self) -> int:
+        """How many parties can hold all masks of another one, in a graph of all."""
+        if self.guarantee != "statistical" and not is_circulant(self.count, self.colluders):
+            return self.colluders + 1  # drawn: nothing is promised beyond the threshold
+        return len(self.neighbours(0))
 
     @cached_property
     def session(self) -> bytes:
@@ -324,7 +331,7 @@ class Terms:
     def _honest_against(self, colluders: int) -> list[int | Fraction | None]:
         """The least honest noise against each party; its own only, where so many could hold all masks of a party."""
         if colluders not in self._honest_by_colluders:
-            honest, shared = self._honest(colluders), len(self.neighbours(0))
+            honest, shared = self._honest(colluders), self._surrounding
             if shared <= colluders and shared < self.count - 1:
                 own = [sigma**2 for sigma in self.sigma.tolist()]
                 honest = [None if each is None else mine for each, mine in zip(honest, own, strict=True)]

@@ -179,9 +179,9 @@ class Exchange:
         own, theirs = self._ephemeral, other.key
         if self._dials:
             return own.agreed(theirs, own.opened(theirs[CURVE_BYTES:]))
-        made = Capsule.to(theirs)
-        self.hello = replace(self.hello, key=own.curve_public + made.ciphertext)
-        return own.agreed(theirs, made.inner)
+        capsule = Capsule.to(theirs)
+        self.hello = replace(self.hello, key=own.curve_public + capsule.ciphertext)
+        return own.agreed(theirs, capsule.inner)
 
     def _check(self, other: Hello) -> None:
         own = self.hello

@@ -96,7 +96,8 @@ class MpycJob(DirectJob):
         many = coalitions_of(terms)
         return (
             f"{terms.guarantee}: Shamir shares of degree {self.degree} hold against {many} that follow the "
-            f"protocol; links are X25519 with ML-KEM-768, and AES-256; comparisons leak with probability at most 2^-{LEAK_BITS}"
+            "protocol; links are X25519 with ML-KEM-768, and AES-256; comparisons leak with probability at most "
+            f"2^-{LEAK_BITS}"
         )
 
     def sharing(self, party: int) -> MpycSharing:

@@ -132,7 +132,7 @@ def test_a_message_of_a_far_attempt_delays_nobody_else_and_its_sender_is_named(t
     with Consortium(tmp_path) as consortium:
         consortium.relay()
         terms, identity = consortium.terms, read_key(consortium.key("lab"))
-        body = bytes(SEAL_BYTES + 32 + terms.words_bytes)
+        body = bytes(SEAL_BYTES + 32 + terms.masked_bytes)
         early = encode(Message(Kind.SUBMIT, 5, 2, 0, terms.session, terms.plan_hash, body), identity)
         with Mailbox(consortium.url, terms, 2, identity, now_s() + HANG_S) as mailbox:
             mailbox.post([early])

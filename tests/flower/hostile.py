@@ -160,7 +160,7 @@ class Hostile:
     def words(self, terms: Terms, submission: Peeled, client_key: bytes) -> NDArray[Any]:
         """A submission without the mask that the server shares with the client."""
         content = self.content(submission, client_key)
-        words = np.frombuffer(content[32:], dtype=word_type(terms.grid.word)).copy()
+        words = np.frombuffer(content[32:], dtype=word_type(terms.grid.word))[: terms.grid.dimension].copy()
         own, (outgoing, incoming) = self.keys[submission.attempt], self._partners(terms, submission.attempt)
         if submission.sender in outgoing + incoming:
             ciphertext, inner = self.capsule(client_key)
@@ -180,7 +180,7 @@ class Hostile:
         return next(pad for pad in map(peel, self._pads[0]) if (pad.plan, pad.attempt, pad.sender) == slot)
 
     def self_mask(self, terms: Terms, reveal: Peeled, client_key: bytes) -> NDArray[Any]:
-        return expand(self.content(reveal, client_key), terms.grid.dimension, terms.grid.word)
+        return expand(self.content(reveal, client_key), terms.masked_words, terms.grid.word)[: terms.grid.dimension]
 
 
 def sign_claim(identity: Ed25519PrivateKey, request: Message, reply: Message) -> None:

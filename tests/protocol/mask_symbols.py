@@ -9,12 +9,13 @@ from typing import Final
 import numpy as np
 
 from tpmdp.protocol.masks import Mask, mask_key, word_type
+from tpmdp.protocol.terms import ZERO_BITS
 
 PRIME: Final = 2_147_483_647
 
 
 class MaskSymbols:
-    """The places of a run in vectors of this size; `word` is that of the grid."""
+    """The places of a run in vectors of this size; `word` is that of the grid. Masks also cover the zeros behind."""
 
     def __init__(self, size: int, word: int, statistical: bool) -> None:
         self.size, self.word, self.statistical = size, word, statistical
@@ -24,7 +25,7 @@ class MaskSymbols:
         self._pairs: dict[bytes, tuple[int, int]] = {}
 
     def unit(self, place: int) -> Mask:
-        vector = np.zeros(self.size, dtype=word_type(self.word))
+        vector = np.zeros(self.size + ZERO_BITS // self.word, dtype=word_type(self.word))
         vector[place] = 1
         return vector
 
@@ -55,7 +56,7 @@ class MaskSymbols:
 
     def expand(self, key: bytes, length: int, word: int) -> Mask:
         """In place of `masks.expand`."""
-        assert (length, word) == (self.size, self.word)
+        assert (length, word) == (self.size + ZERO_BITS // self.word, self.word)
         if key not in self.places:
             self.places[key] = self._new_mask(self._pairs[key])
         return self.unit(self.places[key])

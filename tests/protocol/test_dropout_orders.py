@@ -112,7 +112,7 @@ class Coalition:
         self.parties: dict[int, PartySession] = {}
         self.told: set[frozenset[int]] = {self.everyone}  # groups that somebody was told
         for index in self.honest:
-            self.world.vectors[index] = self.book.unit(index)
+            self.world.vectors[index] = self.book.unit(index)[:SYMBOLS]
             self.world.secrets[index] = SymbolSecrets(self.book, index)
             self.parties[index] = self.world.party(index)
             self.note(self.parties[index].start())
@@ -178,7 +178,7 @@ class Coalition:
                 capsule = self.capsules.setdefault((attempt, corrupt, index), Capsule.to(public))
                 pad = Message(Kind.PAD, *header, body=capsule.ciphertext)
                 if self.terms.guarantee == "statistical":
-                    content = party.current.transcript + bytes(self.terms.words_bytes)
+                    content = party.current.transcript + bytes(self.terms.masked_bytes)
                     pad = seal(own, public, dataclasses.replace(pad, body=b""), capsule=capsule, content=content)
                 made.append(encode(pad, self.world.identities[corrupt]))
         return made

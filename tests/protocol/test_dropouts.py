@@ -277,7 +277,7 @@ def test_a_submission_of_a_party_that_is_not_in_the_group_is_refused(guarantee: 
     lead = parties[0]
     assert (lead.attempt, lead.step, lead.waiting_for()) == (2, "receive", [1, 2, 3])
     lead.receive(world.party(4, attempt=2).start()[-1])  # its key is of no use, and no harm
-    content = lead.current.transcript + bytes(world.terms.words_bytes)
+    content = lead.current.transcript + bytes(world.terms.masked_bytes)
     with pytest.raises(ProtocolError, match="party 5 submitted to an attempt it is not in"):
         lead.receive(sealed(world, lead, Kind.SUBMIT, 4, content))
     assert lead.waiting_for() == [1, 2, 3]
@@ -603,7 +603,7 @@ def test_the_self_mask_of_an_attempt_that_was_given_up_is_gone_from_the_disk(
     tmp_path: Path, guarantee: Guarantee
 ) -> None:
     world = tolerant(4, 1, 1, [0, 1], guarantee, dimension=20)
-    size = world.terms.words_bytes if guarantee == "statistical" else 32
+    size = world.terms.masked_bytes if guarantee == "statistical" else 32
     with with_ledgers(world, tmp_path, [2]) as ledgers:
         net = Net(world, world.parties(), {3: Kind.SUBMIT})
         net.run()

@@ -340,6 +340,36 @@ def test_a_vector_or_key_that_does_not_fit_is_refused() -> None:
         exchange(parties)
 
 
+@pytest.mark.parametrize("sender", [0, 1, 3])
+def test_masks_that_do_not_cancel_give_no_answer(sender: int) -> None:
+    """A ciphertext that is damaged, or not for its recipient's key, opens to another secret without an error."""
+    world = World(4, 2, [0, 2])
+    parties = world.parties()
+
+    def damage(_: int, data: bytes) -> list[bytes]:
+        message = decode(data)
+        if message.kind != Kind.PAD or message.sender != sender:
+            return [data]
+        body = bytes([message.body[0] ^ 1]) + message.body[1:]
+        return [forge(world, sender, dataclasses.replace(message, body=body))]
+
+    with pytest.raises(ProtocolError, match="the masks do not cancel, so there is no answer"):
+        exchange(parties, damage)
+    assert not any(party.done for party in parties)
+    assert all(party.result is None for party in parties)
+
+
+def test_a_sum_of_any_words_is_an_answer_if_the_masks_cancel() -> None:
+    """What parties put in does not reach the zeros behind it: not even the largest words carry over."""
+    world = World(3, 1, [0])
+    for index, vector in enumerate(world.vectors):
+        world.vectors[index] = np.full_like(vector, np.iinfo(vector.dtype).max)
+    parties = world.parties()
+    exchange(parties)
+    assert parties[0].result is not None
+    assert parties[0].result.tolist() == [-3, -3, -3]
+
+
 def test_a_party_does_not_sign_a_plan_that_breaks_its_budget() -> None:
     world = World(3, 1, [0])
     weak = dataclasses.replace(world.terms, sigma=world.terms.sigma // 2)
@@ -532,12 +562,13 @@ def test_colluders_with_a_receiver_see_exactly_the_honest_sum_and_noise(seed: in
     for party in honest:
         two.vectors[party] = one.vectors[party] + shift[party]
     pads = {
-        (low, high): random.integers(0, 2**32, 4).astype(kind)
+        (low, high): random.integers(0, 2**32, one.terms.masked_words).astype(kind)
         for low in range(count)
         for high in one.terms.neighbours(low)
         if low < high
     }
-    moved = moved_pads(one, pads, honest, shift)
+    zeros = np.zeros(one.terms.masked_words - 4, dtype=kind)
+    moved = moved_pads(one, pads, honest, {party: np.append(each, zeros) for party, each in shift.items()})
     assert (len(honest) < 2) or any(not np.array_equal(pads[pair], moved[pair]) for pair in pads)
     views, made = [], dict[tuple[int, int], Capsule]()
     for world, used in ((one, pads), (two, moved)):

@@ -87,7 +87,7 @@ def after(kind: Kind, index: int, dropouts: bool = False, **changes: object) -> 
 def pad_case() -> Case:
     case, party = after(Kind.PAD, 2, dropouts=True, guarantee="statistical")
     sender = min(party.current.pads_from())
-    return sealed(case, party, Kind.PAD, sender, content=bytes(32 + case.terms.words_bytes))
+    return sealed(case, party, Kind.PAD, sender, content=bytes(32 + case.terms.masked_bytes))
 
 
 def submit_case(wrong: str) -> Case:
@@ -95,7 +95,7 @@ def submit_case(wrong: str) -> Case:
     if wrong == "member":
         lead.current.members = lead.current.group - {3}
         return case, lead, message(case, Kind.SUBMIT, 3, 0)
-    return sealed(case, lead, Kind.SUBMIT, 1, content=bytes(32 + case.terms.words_bytes))
+    return sealed(case, lead, Kind.SUBMIT, 1, content=bytes(32 + case.terms.masked_bytes))
 
 
 def group_case(bits: bytes, opened: int = 0) -> Case:

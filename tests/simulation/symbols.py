@@ -44,7 +44,7 @@ class Symbols(MaskSymbols):
         """In place of `session.draw_vector`: fresh noise, which is a new symbol."""
         place = self.new_place()
         self.noise.setdefault(contribution.index, []).append(place)
-        return to_words(contribution.encoded, self.word) + self.unit(place)
+        return to_words(contribution.encoded, self.word) + self.unit(place)[:PLACES]
 
     def words_of_mask(self, content: bytes) -> Mask:
         """What a revealed self-mask is."""

@@ -313,7 +313,7 @@ class World:
                 capsule = self._capsules.setdefault((corrupt, public), Capsule.to(public))
                 pad = replace(envelope, body=capsule.ciphertext)
                 if terms.guarantee == "statistical":
-                    content = session.current.transcript + bytes(terms.words_bytes)
+                    content = session.current.transcript + bytes(terms.masked_bytes)
                     pad = seal(own, public, envelope, capsule=capsule, content=content)
                 numbers.append(self._note(encode(pad, self.identities[corrupt])))
         return numbers

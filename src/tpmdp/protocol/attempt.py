@@ -25,7 +25,7 @@ class Attempt:
     index: int
     number: int
     own: HybridKey
-    total: Mask  # own vector, pads and masks; at the lead receiver also the others' submissions
+    total: Mask  # own vector and zeros, pads and masks; at the lead receiver also the others' submissions
     members: frozenset[int] | None  # None until the lead receiver has named the group
     keys: dict[int, bytes] = field(default_factory=dict)
     digests: dict[int, bytes] = field(default_factory=dict)  # of the messages with the keys
@@ -99,10 +99,19 @@ class Attempt:
 
     def add_vector(self, vector: Mask) -> None:
         """Add the party's own vector."""
-        if vector.shape != self.total.shape or vector.dtype != self.total.dtype:
+        own = self.total[: self.terms.grid.dimension]
+        if vector.shape != own.shape or vector.dtype != own.dtype:
             rule = f"must be {self.terms.grid.dimension} words of {self.terms.grid.word} bits"
             raise InputError("vector", f"{vector.dtype}{vector.shape}", rule, "encode it on the grid of the session")
-        np.add(self.total, vector, out=self.total)
+        np.add(own, vector, out=own)
+
+    def opened_sum(self) -> Mask:
+        """At the lead receiver, in the end: the sum. Refused if masks are left in it."""
+        dimension = self.terms.grid.dimension
+        if self.total[dimension:].any():
+            problem = "the masks do not cancel, so there is no answer: some party did not keep to the protocol"
+            raise ProtocolError(f"{problem}, start a new session")
+        return self.total[:dimension]
 
     def add_pad(self, other: int, pad: bytes) -> None:
         """Mask the vector with the pad shared with a neighbour."""
@@ -115,7 +124,7 @@ class Attempt:
             low, high = sorted((self.index, other))
             context, agreed = self._exchanged(other)
             key = mask_key(agreed, terms.session, low, high=high, context=bound + context)
-            mask = expand(key, terms.grid.dimension, terms.grid.word)
+            mask = expand(key, terms.masked_words, terms.grid.word)
             apply(self.total, mask, party=self.index, other=other)
 
     def _exchanged(self, other: int) -> tuple[bytes, bytes]:
@@ -148,7 +157,7 @@ class Attempt:
         """In statistical mode the secret is the mask itself, otherwise its seed."""
         if self.statistical:
             return self._words(secret)
-        return expand(secret, self.terms.grid.dimension, self.terms.grid.word)
+        return expand(secret, self.terms.masked_words, self.terms.grid.word)
 
     def _words(self, data: bytes) -> Mask:
         return np.frombuffer(data, dtype=word_type(self.terms.grid.word))

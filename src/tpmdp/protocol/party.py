@@ -371,7 +371,7 @@ class PartySession(PartyState):
         own = HybridKey(self._secrets.key(number))
         if members is not None:
             self.groups[number] = members
-        nothing = np.zeros(self.terms.grid.dimension, dtype=word_type(self.terms.grid.word))
+        nothing = np.zeros(self.terms.masked_words, dtype=word_type(self.terms.grid.word))
         return Attempt(self.terms, self.index, number, own=own, total=nothing, members=members)
 
     def _advance(self, number: int, members: frozenset[int]) -> list[bytes]:
@@ -400,7 +400,7 @@ class PartySession(PartyState):
             capsules = {} if attempt.statistical else self._capsules({other: attempt.keys[other] for other in others})
             for other in others:
                 if attempt.statistical:
-                    pad = self._secrets.pad(attempt.number, other, self.terms.words_bytes)
+                    pad = self._secrets.pad(attempt.number, other, self.terms.masked_bytes)
                     attempt.add_pad(other, pad)
                     sent.append(self._sealed(Kind.PAD, other, bound + pad))
                 else:
@@ -434,9 +434,10 @@ class PartySession(PartyState):
     def _finish(self) -> list[bytes]:
         """At the lead receiver: all masks have cancelled."""
         attempt, terms = self.current, self.terms
-        self.result = from_words(attempt.total, terms.grid.word)
+        total = attempt.opened_sum()
+        self.result = from_words(total, terms.grid.word)
         self._answered = attempt.number
-        words, sent = attempt.total.tobytes(), []
+        words, sent = total.tobytes(), []
         others = sorted(attempt.group - {self.index})
         self._capsules({other: attempt.keys[other] for other in others if terms.spec.receivers[other]})
         for other in others:

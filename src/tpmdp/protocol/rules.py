@@ -31,7 +31,7 @@ from tpmdp.protocol.state import PartyState
 from tpmdp.protocol.terms import Terms
 
 Role = Literal["anyone", "lead receiver", "receiver", "other party"]
-Part = Literal["key", "hash", "group", "self-mask", "pad", "words", "seal"]
+Part = Literal["key", "hash", "group", "self-mask", "pad", "masked", "words", "seal"]
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,10 @@ class Form:
         sizes: dict[Part, int] = {
             "key": PUBLIC_BYTES,
             "hash": HASH_BYTES,
-            "pad": SEAL_BYTES + HASH_BYTES + terms.words_bytes if is_statistical else CIPHERTEXT_BYTES,
+            "pad": SEAL_BYTES + HASH_BYTES + terms.masked_bytes if is_statistical else CIPHERTEXT_BYTES,
             "group": (terms.count + 7) // 8,
             "self-mask": self_mask_bytes(terms),
+            "masked": terms.masked_bytes,
             "words": terms.words_bytes,
             "seal": SEAL_BYTES,
         }
@@ -62,7 +63,7 @@ class Form:
 
 def self_mask_bytes(terms: Terms) -> int:
     """Size of the secret of a self-mask: the mask itself in statistical mode, otherwise its seed."""
-    return terms.words_bytes if terms.guarantee == "statistical" else KEY_BYTES
+    return terms.masked_bytes if terms.guarantee == "statistical" else KEY_BYTES
 
 
 FORMS: Final = {
@@ -70,7 +71,7 @@ FORMS: Final = {
     Kind.KEYS: Form(("key",), broadcast=True),
     Kind.PAD: Form(("pad",)),
     Kind.PAIRED: Form((), broadcast=True),
-    Kind.SUBMIT: Form(("seal", "hash", "words"), recipient="lead receiver"),
+    Kind.SUBMIT: Form(("seal", "hash", "masked"), recipient="lead receiver"),
     Kind.RESULT: Form(("seal", "words"), sender="lead receiver", recipient="receiver"),
     Kind.RECEIPT: Form(("hash",), sender="lead receiver", recipient="other party"),
     Kind.GROUP: Form(

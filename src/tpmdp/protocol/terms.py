@@ -45,6 +45,7 @@ Guarantee = Literal["computational", "statistical"]
 GUARANTEES: Final = ("computational", "statistical")
 PUBLIC_KEY_BYTES: Final = 32
 LABEL_MAX: Final = 300
+ZERO_BITS: Final = 128
 SUITE_BEFORE: Final = "x25519"  # of versions before 0.12.0, whose terms can be read
 
 
@@ -89,7 +90,7 @@ class Terms:
         good = whole and (self.tolerate == 0 or 0 < self.tolerate <= most)
         rule = "must be less than the planned threshold, which counts drop-outs too"
         _require(good, "tolerate", self.tolerate, rule=rule, remedy="plan for both")
-        good, rule = self.words_bytes + 4096 <= MESSAGE_MAX, f"makes messages longer than {MESSAGE_MAX} bytes"
+        good, rule = self.masked_bytes + 4096 <= MESSAGE_MAX, f"makes messages longer than {MESSAGE_MAX} bytes"
         _require(good, "dimension", grid.dimension, rule=rule, remedy="split the query")
 
     @classmethod
@@ -138,6 +139,16 @@ class Terms:
     def words_bytes(self) -> int:
         """Size of a vector on the wire."""
         return self.grid.dimension * self.grid.word // 8
+
+    @property
+    def masked_words(self) -> int:
+        """Entries of a masked vector: behind the party's own there are zeros, which show whether all masks cancel."""
+        return self.grid.dimension + ZERO_BITS // self.grid.word
+
+    @property
+    def masked_bytes(self) -> int:
+        """Size of a masked vector on the wire."""
+        return self.masked_words * self.grid.word // 8
 
     @property
     def standard_deviation(self) -> float:

@@ -100,7 +100,7 @@ class Mailbox:
         self._changes = 0
         self.bytes_sent = 0
         self._path = f"/v1/sessions/{terms.session.hex()}"
-        self._answer_max = max(BATCH_MAX, terms.words_bytes + OVERHEAD + 256) + 4096 * FRAME_BYTES
+        self._answer_max = max(BATCH_MAX, terms.masked_bytes + OVERHEAD + 2048) + 4096 * FRAME_BYTES
         context = client_tls(certificate_authority) if url.startswith("https") else None
         self._pool = httpcore.ConnectionPool(
             ssl_context=context,

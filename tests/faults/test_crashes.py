@@ -229,7 +229,7 @@ def test_parties_need_not_be_online_at_the_same_time(tmp_path: Path) -> None:
     with Consortium(tmp_path) as consortium:
         consortium.relay()
         keys = [("south", 1), ("lab", 1), ("north", 1)]
-        pads_and_submissions = [("north", 2), ("south", 2), ("lab", 2), ("south", 3)]
+        pads_and_submissions = [("north", 2), ("south", 2), ("lab", 2), ("south", 3), ("lab", 3)]
         for name, post in keys + pads_and_submissions:
             process = consortium.join(name, harm=(f"kill:after:Mailbox.post:{post}",))
             process.communicate(timeout=HANG_S)

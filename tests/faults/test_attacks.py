@@ -142,7 +142,7 @@ def test_a_message_of_a_far_attempt_delays_nobody_else_and_its_sender_is_named(t
         lab.communicate(timeout=HANG_S)
         wait_until(lambda: Kind.SUBMIT in consortium.kinds_of(1))
         event.touch()
-        assert "no submission from lab:" in ended(north).errors
+        assert "no mask from lab:" in ended(north).errors
         assert ended(south).code == 3
 
 

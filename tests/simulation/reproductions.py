@@ -20,6 +20,16 @@ REPRODUCTIONS: Final = {
             Operation("open", 5),
         ),
     ),
+    # Party 1 has all keys and waits for the mask of party 0 when its session is cancelled.
+    "a_cancelled_hold_is_used_again": Schedule(
+        Shape(2, 1, 0, (0,), (), "computational"),
+        (
+            *(Operation("start", number) for number in range(2)),
+            *(Operation("next", 1) for _ in range(3)),
+            Operation("cancel", 1),
+            Operation("run", 0),
+        ),
+    ),
     # One party goes back from a mended study file to the one before, and is charged for that, the others for the new
     # one: the session has no answer (theory, L2), and nobody is charged twice or learns anything.
     "a_party_goes_back_to_a_study_that_the_others_left": Schedule(

@@ -335,8 +335,6 @@ class PartySession(PartyState):
         if self.done or not self.ready:
             return []
         attempt = self.current
-        if self._secrets.bind(self.attempt, attempt.transcript) != attempt.transcript:
-            raise _rebound()
         sent = self._send_pads()
         if not attempt.submitted and set(attempt.padded) == attempt.pads_from() and self.holders <= attempt.paired:
             sent += self._submit()
@@ -396,6 +394,8 @@ class PartySession(PartyState):
         attempt, sent = self.current, []
         if not attempt.pads_sent:
             attempt.check_keys()
+            if self._secrets.bind(self.attempt, attempt.transcript) != attempt.transcript:
+                raise _rebound()
             others, bound = attempt.pads_to(), attempt.transcript
             capsules = {} if attempt.statistical else self._capsules({other: attempt.keys[other] for other in others})
             for other in others:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -127,8 +128,9 @@ def test_flipped_bits_change_nothing(seed: int) -> None:
     def damage(recipient: int, data: bytes) -> list[bytes]:
         bad = bytearray(data)
         bad[int(random.integers(len(bad)))] ^= 1 << int(random.integers(8))
-        with pytest.raises(MessageError):
-            parties[recipient].receive(bytes(bad))
+        is_looked_at = recipient == 0 or decode(data).kind not in (Kind.AGREE, Kind.KEYS)
+        with pytest.raises(MessageError) if is_looked_at else suppress(MessageError):
+            assert parties[recipient].receive(bytes(bad)) == []
         with pytest.raises(MessageError):
             parties[recipient].receive(data[: int(random.integers(len(data)))])
         return [data]
@@ -273,8 +275,10 @@ def test_different_keys_to_different_parties_never_give_an_answer() -> None:
             return [forge(world, 2, dataclasses.replace(message, body=other_key))]
         return [data]
 
-    with pytest.raises(ProtocolError, match=r"party \d saw (another group or )?other keys"):
-        exchange(parties, equivocate)
+    exchange(parties, equivocate)
+    assert not any(party.done for party in parties)
+    assert parties[1].awaited == "key"  # the one that the lead receiver lists
+    assert parties[1].waiting_for() == [2]
     assert parties[0].result is None
 
 

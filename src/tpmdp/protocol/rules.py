@@ -31,7 +31,7 @@ from tpmdp.protocol.state import PartyState
 from tpmdp.protocol.terms import Terms
 
 Role = Literal["anyone", "lead receiver", "receiver", "other party"]
-Part = Literal["key", "hash", "group", "self-mask", "pad", "masked", "words", "seal"]
+Part = Literal["key", "hash", "list", "group", "self-mask", "pad", "masked", "words", "seal"]
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,7 @@ class Form:
         sizes: dict[Part, int] = {
             "key": PUBLIC_BYTES,
             "hash": HASH_BYTES,
+            "list": HASH_BYTES * terms.count,
             "pad": SEAL_BYTES + HASH_BYTES + terms.masked_bytes if is_statistical else CIPHERTEXT_BYTES,
             "group": (terms.count + 7) // 8,
             "self-mask": self_mask_bytes(terms),
@@ -69,6 +70,7 @@ def self_mask_bytes(terms: Terms) -> int:
 FORMS: Final = {
     Kind.AGREE: Form((), broadcast=True, attempts=range(1)),
     Kind.KEYS: Form(("key",), broadcast=True),
+    Kind.LIST: Form(("list",), broadcast=True, sender="lead receiver"),
     Kind.PAD: Form(("pad",)),
     Kind.PAIRED: Form((), broadcast=True),
     Kind.SUBMIT: Form(("seal", "hash", "masked"), recipient="lead receiver"),
@@ -200,6 +202,16 @@ def _is_counted(state: PartyState, message: Message) -> bool:
     return message.body == state.submission(message).digest
 
 
+def _lists_known_keys(state: PartyState, message: Message) -> bool:
+    known, each = state.current.digests, listed(message.body)
+    return all(each[party] == known[party] for party in (state.index, state.terms.lead) if party in known)
+
+
+def listed(body: bytes) -> list[bytes]:
+    """The digests in a LIST, one for each party."""
+    return [body[at : at + HASH_BYTES] for at in range(0, len(body), HASH_BYTES)]
+
+
 _ANSWERS: Final = Rule(
     "after the submission",
     "an answer before our submission, or before we know its group",
@@ -226,6 +238,15 @@ STATE_RULES: Final[dict[Kind, tuple[Rule, ...]]] = {
             "wants a new attempt after we have submitted our share of what was computed in pairs",
             lambda state, message: message.attempt <= state.attempt or not (state.is_holder and state.submissions),
         ),
+    ),
+    Kind.LIST: (
+        Rule(
+            "after the group",
+            "a list of keys before we know who is in the attempt",
+            lambda state, message: message.attempt <= state.attempt and state.current.members is not None,
+            error=TooEarlyError,
+        ),
+        Rule("same keys", "lists another key than we have sent, or than it has", _lists_known_keys),
     ),
     Kind.PAIRED: (
         Rule("from a holder", _BREAKS, lambda state, message: message.sender in state.holders),

@@ -113,7 +113,7 @@ def parse_query(query: bytes) -> tuple[dict[int, int], float, int]:
     >>> parse_query(b"after=99:0")
     Traceback (most recent call last):
         ...
-    tpmdp.errors.InputError: after = 99:0 names an unknown kind: use 1 to 12
+    tpmdp.errors.InputError: after = 99:0 names an unknown kind: use 1 to 13
     """
     text = query.decode("latin-1")
     try:

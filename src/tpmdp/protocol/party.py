@@ -177,6 +177,8 @@ class PartySession(PartyState):
             return []  # the key is signed with the plan hash, too
         if self._is_for_the_list(message):
             return self._keep_unproved(message, data)
+        if message.kind == Kind.NOTES and message.sender not in self.witnesses:
+            return []
         digest = verify(data, self.terms.roster[message.sender])
         if message.kind == Kind.NOTES:
             return self._on_notes(message)
@@ -275,7 +277,7 @@ class PartySession(PartyState):
         """A message with the note of our ledger and, at the start, those of the others that we keep."""
         if self._notes is None:
             return []
-        others = [party for party in range(self.terms.count) if party != self.index] if attempt == 0 else []
+        others = sorted(self.witnesses - {self.index}) if attempt == 0 else []
         body = notes_for(self._notes, self.terms.roster, others)
         return [self._signed(Kind.NOTES, EVERYONE, self._notes.fixed(attempt, body), attempt=attempt)]
 
@@ -304,6 +306,7 @@ class PartySession(PartyState):
         each = listed(message.body)
         attempt.digests = {member: each[member] for member in attempt.group}
         attempt.is_listed = True
+        self.agreed |= attempt.group  # so the lead receiver says
         return []
 
     def _on_paired(self, message: Message, digest: bytes) -> list[bytes]:

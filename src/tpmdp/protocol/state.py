@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
 from tpmdp._util.arrays import IntArray
 from tpmdp.protocol.attempt import Attempt
 from tpmdp.protocol.messages import Kind, Message
 from tpmdp.protocol.parts import difference_text
 from tpmdp.protocol.secrets import Secrets, Submitted
 from tpmdp.protocol.terms import Terms
+
+FEW: Final = 64  # among so many parties, each hears of all
+WITNESSES: Final = 16  # otherwise, the parties whose notes each keeps
+
+
+def everybody(count: int) -> frozenset[int]:
+    """All parties.
+
+    >>> sorted(everybody(3))
+    [0, 1, 2]
+    """
+    return frozenset(range(count))
 
 
 class PartyState:
@@ -103,7 +118,8 @@ class PartyState:
         if members is None:
             return "group"
         if not self.ready:
-            return "keys" if members <= self.agreed else "agree"
+            knows_all = self.is_lead or not self.is_large
+            return "agree" if knows_all and not members <= self.agreed else "keys"
         if self.current.opened:
             return "reveal"
         if not self.holders <= self.current.paired:
@@ -133,10 +149,35 @@ class PartyState:
         return frozenset(kinds)
 
     @property
+    def is_large(self) -> bool:
+        """Whether there are too many parties for each to hear of all."""
+        return self.terms.count > FEW
+
+    @property
+    def witnesses(self) -> frozenset[int]:
+        """The parties whose notes this party reads: those that keep its own, and those whose notes it keeps."""
+        count = self.terms.count
+        near = (offset for offset in range(-WITNESSES, WITNESSES + 1) if offset)
+        return frozenset((self.index + offset) % count for offset in near) if self.is_large else everybody(count)
+
+    @property
+    def senders(self) -> Mapping[Kind, frozenset[int]]:
+        """From whom messages of some kinds are of use, among many parties; of all other kinds, from everybody."""
+        if not self.is_large:
+            return {}
+        some = {Kind.NOTES: self.witnesses}
+        if not self.is_lead:
+            needed = self.current.needed if self.current.is_listed else {self.terms.lead}
+            some[Kind.KEYS] = frozenset(needed - {self.index})
+        return some
+
+    @property
     def missing(self) -> int:
         """How many messages are missing before this party can do more than store them."""
         members = self.current.members
         if self.step in ("agree", "keys") and members is not None:
+            if self.is_large and not self.is_lead:
+                return len(self._keys_missing())
             if not self.is_lead:
                 return len(members - self.agreed) + (not self.current.is_listed)
             return len(members - self.agreed) + len(members - set(self.current.keys))

@@ -303,8 +303,7 @@ class PartySession(PartyState):
     def _on_list(self, message: Message, digest: bytes) -> list[bytes]:
         del digest
         attempt = self.current
-        each = listed(message.body)
-        attempt.digests = {member: each[member] for member in attempt.group}
+        attempt.digests = {member: listed(message.body, member) for member in attempt.group}
         attempt.is_listed = True
         self.agreed |= attempt.group  # so the lead receiver says
         return []

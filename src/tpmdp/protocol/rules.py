@@ -203,13 +203,14 @@ def _is_counted(state: PartyState, message: Message) -> bool:
 
 
 def _lists_known_keys(state: PartyState, message: Message) -> bool:
-    known, each = state.current.digests, listed(message.body)
-    return all(each[party] == known[party] for party in (state.index, state.terms.lead) if party in known)
+    known = state.current.digests
+    own, lead = state.index, state.terms.lead
+    return all(listed(message.body, party) == known[party] for party in (own, lead) if party in known)
 
 
-def listed(body: bytes) -> list[bytes]:
-    """The digests in a LIST, one for each party."""
-    return [body[at : at + HASH_BYTES] for at in range(0, len(body), HASH_BYTES)]
+def listed(body: bytes, party: int) -> bytes:
+    """The digest of a party in a LIST."""
+    return body[HASH_BYTES * party : HASH_BYTES * (party + 1)]
 
 
 _ANSWERS: Final = Rule(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Final
 
 from tpmdp._util.arrays import IntArray
@@ -153,7 +154,7 @@ class PartyState:
         """Whether there are too many parties for each to hear of all."""
         return self.terms.count > FEW
 
-    @property
+    @cached_property
     def witnesses(self) -> frozenset[int]:
         """The parties whose notes this party reads: those that keep its own, and those whose notes it keeps."""
         count = self.terms.count
@@ -168,7 +169,7 @@ class PartyState:
         some = {Kind.NOTES: self.witnesses}
         if not self.is_lead:
             needed = self.current.needed if self.current.is_listed else {self.terms.lead}
-            some[Kind.KEYS] = frozenset(needed - {self.index})
+            some |= {Kind.KEYS: frozenset(needed - {self.index}), Kind.AGREE: frozenset()}
         return some
 
     @property

@@ -19,7 +19,7 @@ from tpmdp.engines.relay.wire import frame
 from tpmdp.ledger import Ledger
 from tpmdp.protocol.channel import SEAL_BYTES, open_sealed
 from tpmdp.protocol.hybrid import HybridKey
-from tpmdp.protocol.messages import EVERYONE, Kind, Message, MessageError, decode, encode
+from tpmdp.protocol.messages import EVERYONE, HASH_BYTES, Kind, Message, MessageError, decode, encode
 from tpmdp.protocol.messages import verify as verify_signature
 from tpmdp.protocol.terms import Terms
 from tpmdp.study.identity import read_key
@@ -218,6 +218,8 @@ def test_the_relay_and_colluding_non_receivers_see_ciphertext_keys_and_signature
                 assert message.body == b""
             elif message.kind == Kind.KEYS:
                 assert message.body == public[message.sender]
+            elif message.kind == Kind.LIST:
+                assert len(message.body) == 3 * HASH_BYTES
             elif message.kind == Kind.NOTES:  # sealed for its owner
                 assert not any(head in message.body for head in heads)
             elif message.kind == Kind.RECEIPT:

@@ -24,7 +24,7 @@ from tpmdp.protocol.graph import MaskGraph
 from tpmdp.protocol.group import to_bits
 from tpmdp.protocol.hybrid import Capsule, HybridKey, exchange_hash
 from tpmdp.protocol.masks import expand, mask_key, word_type
-from tpmdp.protocol.messages import EVERYONE, HASH_BYTES, Kind, MessageError, decode, digest_of, encode
+from tpmdp.protocol.messages import EVERYONE, HASH_BYTES, Kind, MessageError, decode, digest_of, encode, verify
 from tpmdp.protocol.messages import Message as Signed
 from tpmdp.protocol.terms import Terms
 from tpmdp.spec import Party
@@ -73,10 +73,10 @@ class Hostile:
     def sign(self, terms: Terms, kind: Kind, attempt: int, body: bytes, to: int = EVERYONE) -> bytes:
         return encode(Signed(kind, attempt, 0, to, terms.session, terms.plan_hash, body), self.world.server)
 
-    def key_message(self, terms: Terms, attempt: int = 1, key: int | None = None) -> bytes:
+    def key_message(self, terms: Terms, attempt: int = 1, key: int | None = None, body: bytes = b"") -> bytes:
         own = self.keys[attempt if key is None else key]
         self._led[terms.plan_hash, attempt] = terms
-        return self.sign(terms, Kind.KEYS, attempt, own.public)
+        return self.sign(terms, Kind.KEYS, attempt, body or own.public)
 
     def group_message(self, terms: Terms, attempt: int, members: Iterable[int]) -> bytes:
         self._groups[terms.plan_hash, attempt] = sorted(members)
@@ -125,7 +125,9 @@ class Hostile:
         for data in inbox:
             with suppress(MessageError):
                 message = decode(data)
-                if message.kind == Kind.KEYS:
+                terms = self._led.get((message.plan_hash, message.attempt))
+                if message.kind == Kind.KEYS and terms is not None:
+                    verify(data, terms.roster[message.sender])  # one of its own making would not be used
                     told.setdefault((message.plan_hash, message.attempt), {})[message.sender] = digest_of(data)
         for (plan_hash, attempt), digests in told.items():
             terms, own = self._led.get((plan_hash, attempt)), self._digests.get((plan_hash, attempt, party))

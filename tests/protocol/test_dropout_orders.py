@@ -427,7 +427,7 @@ def test_a_party_started_again_before_it_submitted_is_not_isolated(symbols: Make
     coalition.note([coalition.keys(index, 2, 0) for index in coalition.honest])  # as each would send it
     for data in coalition.view(1, 2, two)[: None if guarantee == "statistical" else -1]:
         coalition.deliver(1, data)  # and no pad of a corrupt party
-    assert coalition.parties[1].step == ("pads" if guarantee == "statistical" else "agree")
+    assert coalition.parties[1].step == ("pads" if guarantee == "statistical" else "keys")
     pads = coalition.sent(Kind.PAD, 2, 1, 2)
     coalition.rebuild(1)
     tell(coalition, {1: coalition.view(1, 2, one)})

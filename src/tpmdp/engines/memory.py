@@ -45,7 +45,7 @@ class MemoryEngine:
             wanted, before = party.senders, asked[party.index]
             for kind, senders in wanted.items():
                 for sender in senders - before.get(kind, frozenset()):
-                    queue.extend((party.index, data) for one, data in held.get(sender, ()) if one == kind)
+                    queue.extend((party.index, data) for known, data in held.get(sender, ()) if known == kind)
             asked[party.index] = dict(wanted)
 
         def post(sender: int, messages: list[bytes]) -> None:

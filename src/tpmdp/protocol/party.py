@@ -217,10 +217,10 @@ class PartySession(PartyState):
         if len(message.body) != PUBLIC_BYTES or message.recipient != EVERYONE:
             return []
         attempt = self.current
-        kept = attempt.unproved.setdefault(message.sender, {})
-        if message.sender in attempt.keys or len(kept) >= _UNPROVED_MAX:
+        copies = attempt.unproved.setdefault(message.sender, {})
+        if message.sender in attempt.keys or len(copies) >= _UNPROVED_MAX:
             return []
-        kept[digest_of(data)] = data
+        copies[digest_of(data)] = data
         self.agreed.add(message.sender)  # so it seems; nothing rests on it
         self.differences.pop(message.sender, None)  # it has mended its study
         return self._proceed()

@@ -123,7 +123,8 @@ class _Drive:
             if not each <= self._asked.get(kind, each):  # of others, too, than before: their messages may be older
                 self._seen[kind] = 0
         self._asked = dict(senders)
-        return self._mailbox.fetch({kind: self._seen[kind] for kind in self._party.expects}, wait_s, least, senders)
+        after = {kind: self._seen[kind] for kind in self._party.expects}
+        return self._mailbox.fetch(after, wait_s, least, senders=senders)
 
     def _look_again(self) -> None:
         """A new attempt has begun: messages that came too early may be useful now."""

@@ -49,7 +49,7 @@ class RelayStore:
     ...     session = await store.session(bytes(32))
     ...     message = CheckedMessage(1, 0, 0, recipient=EVERYONE, plan=bytes(32), digest=bytes(32), data=b"hello")
     ...     await store.add(session, [message])
-    ...     picked = await store.pick(session, 1, {1: 0})
+    ...     picked = await store.pick(session, 1, Wanted({1: 0}))
     ...     store.close()
     ...     return new, again, len(picked.numbers)
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -34,10 +34,12 @@ def pass_deadline_after(event: Path) -> None:
     """In this process every deadline passes once the file is there and the party has read all that was sent to it."""
     fetch, shift_s = Mailbox.fetch, 0.0
 
-    def watched(self: Mailbox, after: Mapping[Kind, int], wait_s: float, *more: Any) -> list[tuple[int, bytes]]:
+    def watched(
+        self: Mailbox, after: Mapping[Kind, int], wait_s: float, *more: Any, **senders: Any
+    ) -> list[tuple[int, bytes]]:
         nonlocal shift_s
         has_happened = event.exists()
-        batch = fetch(self, after, min(wait_s, 0.5), *more)
+        batch = fetch(self, after, min(wait_s, 0.5), *more, **senders)
         if has_happened and not batch:
             shift_s = FAR_S
         return batch
@@ -45,6 +47,6 @@ def pass_deadline_after(event: Path) -> None:
     def now_s() -> float:
         return clock.now_s() + shift_s
 
-    Mailbox.fetch = watched  # type: ignore[method-assign,assignment]
+    Mailbox.fetch = watched  # type: ignore[method-assign]
     for module in (drive, mailbox):
         vars(module)["now_s"] = now_s

@@ -42,7 +42,7 @@ FULL, TOY = Size(), Size(((4, 1, 1), (12, 9, 2)))
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one session: processor time of all parties together, and the most that any of them sends."""
+    """Of one session: processor time of all parties, and the most that any of them sends."""
 
     seconds: float
     sent_max: int
@@ -70,13 +70,15 @@ def agreements_per_second() -> float:
 
 def rows(size: Size = FULL) -> list[Row]:
     """The rows on sessions of many parties."""
-    made = []
+    lines = []
     for parties, threshold, entries in size.sessions:
-        found = cost(parties, threshold, entries)
+        measured = cost(parties, threshold, entries)
         neighbours = len(MaskGraph.draw(parties, threshold, bytes(32)).partners(0).neighbours)
-        each = found.seconds / parties
-        note = f"{1000 * each:.1f} ms; {found.seconds:.1f} s of processor time for all; about {neighbours} neighbours; "
-        note += f"a party sends at most {found.sent_max:,} bytes"
+        each = measured.seconds / parties
+        note = (
+            f"{1000 * each:.1f} ms; {measured.seconds:.1f} s of processor time for all; about {neighbours} neighbours; "
+        )
+        note += f"a party sends at most {measured.sent_max:,} bytes"
         what = f"a party's share of a session, n = {parties:,}, t = {threshold}, d = {entries}"
-        made.append(Row(what, f"{each * agreements_per_second():,.0f} X25519", "", note))
-    return made
+        lines.append(Row(what, f"{each * agreements_per_second():,.0f} X25519", "", note))
+    return lines

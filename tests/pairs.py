@@ -104,8 +104,8 @@ class Session:
             most = max(link.bytes_sent for each in links for link in each.values())
             assert 4 * most <= self.job.stored_max, (most, self.job.stored_max)
         if self.job.attempt:  # each keeps its share, and a masked sum of all vectors follows
-            kept = dict(zip(members, results, strict=True))
-            vectors = [kept.get(index) or self.noises[index].tolist() for index in range(len(self.values))]
+            shares = dict(zip(members, results, strict=True))
+            vectors = [shares.get(index) or self.noises[index].tolist() for index in range(len(self.values))]
             return dict.fromkeys(receivers, _summed(vectors, self.job.terms.grid.word))
         return {index: result for index, result in enumerate(results) if result is not None}
 

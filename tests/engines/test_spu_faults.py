@@ -6,14 +6,14 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.engines.direct_commands import Commands, Ending, Place, names_of, new_place
+from tests.engines.direct_commands import Commands, Ending, Place, names_of
 from tests.engines.direct_stage import Puppet, Stage, frame
 from tests.engines.direct_studies import NAMES, Parties
 from tests.pairs import Session
@@ -45,12 +45,6 @@ STUDIES: dict[str, dict[str, Any]] = {
     "maximum of two, with a third": {"kind": "maximum", "idle": ["registry"]},
     "regression of three": {"kind": "vertical"},
 }
-
-
-@pytest.fixture
-def place() -> Iterator[Place]:
-    with new_place() as made:
-        yield made
 
 
 def parties_of(folder: Path, study: str, receivers: Sequence[str] = ("bank",), **options: Any) -> Parties:

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.engines.direct_commands import Commands, Ending, Place, names_of, new_place
-from tests.engines.direct_studies import NAMES, Parties
+from tests.engines.direct_commands import Commands, Ending, Place, names_of
+from tests.engines.direct_studies import Parties
+from tests.engines.test_spu_faults import STUDIES as DIRECT_STUDIES
 from tests.engines.test_spu_faults import answers_of
 from tests.patience import DEADLINE, wait_until
 from tpmdp.engines.relay.engine import relay_process
@@ -19,17 +20,9 @@ from tpmdp.engines.relay.engine import relay_process
 pytestmark = [pytest.mark.spu, pytest.mark.process]
 
 STUDIES: dict[str, dict[str, Any]] = {
-    "regression of two": {"kind": "vertical", "names": NAMES[:2]},
     "regression of two, with a third": {"kind": "vertical", "idle": ["registry"]},
-    "maximum of two, with a third": {"kind": "maximum", "idle": ["registry"]},
-    "regression of three": {"kind": "vertical"},
+    **{study: settings for study, settings in DIRECT_STUDIES.items() if study != "maximum of two"},
 }
-
-
-@pytest.fixture
-def place() -> Iterator[Place]:
-    with new_place() as made:
-        yield made
 
 
 @pytest.fixture
@@ -88,7 +81,7 @@ def test_the_answer_is_the_exact_one_with_the_noise_in_the_ledgers(
         ("ending", "command", "school", "maximum of two, with a third"),
     ],
 )
-def test_whoever_is_killed_when_the_same_commands_finish_the_session(
+def test_after_any_process_is_killed_the_same_commands_finish_the_session(
     tmp_path: Path, place: Place, relay: str, moment: str, victim: str, who: str, study: str
 ) -> None:
     parties = parties_of(tmp_path, study)

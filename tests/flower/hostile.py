@@ -134,8 +134,8 @@ class Hostile:
     def _partners(self, terms: Terms, attempt: int) -> tuple[list[int], list[int]]:
         """The clients that the server sends a pad, and those that send it one, in a circulant."""
         members = self._groups.get((terms.plan_hash, attempt), list(range(terms.count)))
-        found = MaskGraph.draw(len(members), terms.colluders, bytes(32)).partners(members.index(0))
-        return [members[rank] for rank in found.outgoing], [members[rank] for rank in found.incoming]
+        ranks = MaskGraph.draw(len(members), terms.colluders, bytes(32)).partners(members.index(0))
+        return [members[rank] for rank in ranks.outgoing], [members[rank] for rank in ranks.incoming]
 
     def capsule(self, public: bytes) -> Capsule:
         """What the server has encapsulated to a client's key."""

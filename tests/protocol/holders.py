@@ -17,14 +17,14 @@ class CutError(Exception):
     """The process of a holder ends in the middle of what it computes."""
 
 
-class Together:
+class HolderShares:
     """What the holders compute: fresh shares for every attempt, which add up to the holders' vectors."""
 
     def __init__(self, world: World, seed: int = 0) -> None:
         self.world, self._random = world, np.random.default_rng(seed)
         self._made: dict[int, dict[int, Mask]] = {}
 
-    def shares(self, attempt: int) -> dict[int, Mask]:
+    def of(self, attempt: int) -> dict[int, Mask]:
         if attempt not in self._made:
             word, last = self.world.terms.grid.word, max(HOLDERS)
             total = sum(self.world.inputs[holder] for holder in HOLDERS)
@@ -39,8 +39,8 @@ class Step:
 
     holders = HOLDERS
 
-    def __init__(self, together: Together, index: int, disk: dict[str, int], dies: bool = False) -> None:
-        self._together, self._index, self.disk, self._dies = together, index, disk, dies
+    def __init__(self, shares: HolderShares, index: int, disk: dict[str, int], dies: bool = False) -> None:
+        self._shares, self._index, self.disk, self._dies = shares, index, disk, dies
         self.computed: list[int] = []
 
     def compute(self, attempt: int, is_news: Callable[[], bool]) -> bool:
@@ -58,7 +58,7 @@ class Step:
 
     def share(self, attempt: int) -> Mask:
         assert self.disk.setdefault("submitted", attempt) == attempt
-        return self._together.shares(attempt)[self._index]
+        return self._shares.of(attempt)[self._index]
 
 
 class Stage:
@@ -66,12 +66,12 @@ class Stage:
 
     def __init__(self, receivers: object = "all") -> None:
         self.world = World(4, 1, receivers)
-        self.together = Together(self.world)
+        self.shares = HolderShares(self.world)
         self.disks: list[dict[str, int]] = [{} for _ in range(4)]
         self.steps: dict[int, Step] = {}
 
     def party(self, index: int, attempt: int = 1, dies: bool = False) -> PartySession:
-        step = self.steps[index] = Step(self.together, index, self.disks[index], dies)
+        step = self.steps[index] = Step(self.shares, index, self.disks[index], dies)
         vector: Callable[[], Mask] = self._refused if index in HOLDERS else lambda: self.world.vectors[index]
         identity, secrets = self.world.identities[index], self.world.secrets[index]
         return PartySession(self.world.terms, index, identity, vector, secrets, attempt, pairs=step)

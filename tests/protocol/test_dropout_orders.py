@@ -67,9 +67,9 @@ class SymbolSecrets(FreshSecrets):
         return self._store.keep(f"key {attempt}", private_of(self._index, attempt, 0))
 
     def capsules(self, attempt: int, publics: Mapping[int, bytes]) -> dict[int, Capsule]:
-        made = {other: self._book.capsule(self._index, attempt, other, public=publics[other]) for other in publics}
+        capsules = {other: self._book.capsule(self._index, attempt, other, public=publics[other]) for other in publics}
         names = {other: f"capsule {attempt} {other}" for other in publics}
-        return {other: Capsule.parse(self._store.keep(names[other], made[other].joined())) for other in publics}
+        return {other: Capsule.parse(self._store.keep(names[other], capsules[other].joined())) for other in publics}
 
     def pad(self, attempt: int, other: int, size: int) -> bytes:
         name = f"pad {attempt} {other}"
@@ -185,8 +185,8 @@ class Coalition:
 
     def capsule_of(self, honest: int, index: int) -> bytes:
         """What an honest party sends a later neighbour in attempt 2."""
-        made = self.book.capsule(honest, 2, index, public=key_of(index, 2, 0).public)
-        return self.message(Kind.PAD, 2, honest, index, made.ciphertext)
+        capsule = self.book.capsule(honest, 2, index, public=key_of(index, 2, 0).public)
+        return self.message(Kind.PAD, 2, honest, index, capsule.ciphertext)
 
     def view(self, index: int, attempt: int, view: View) -> list[bytes]:
         """What tells a party this view of an attempt, as far as it exists."""

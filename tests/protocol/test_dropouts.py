@@ -262,8 +262,8 @@ def sealed(world: World, lead: PartySession, kind: Kind, sender: int, content: b
     own = HybridKey(world.secrets[sender].key(lead.attempt))
     header = (kind, lead.attempt, sender, lead.index, world.terms.session, world.terms.plan_hash, b"")
     public = lead.current.own.public
-    made = seal(own, public, Message(*header), capsule=Capsule.to(public), content=content)
-    return encode(made, world.identities[sender])
+    message = seal(own, public, Message(*header), capsule=Capsule.to(public), content=content)
+    return encode(message, world.identities[sender])
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)

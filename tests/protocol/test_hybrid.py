@@ -26,26 +26,26 @@ def pair() -> tuple[HybridKey, HybridKey]:
 
 def test_both_sides_agree_and_nobody_else_does() -> None:
     one, two = pair()
-    made = Capsule.to(two.public)
-    ours = one.agreed(two.public, made.inner)
-    assert ours == two.agreed(one.public, two.opened(made.ciphertext))
+    capsule = Capsule.to(two.public)
+    ours = one.agreed(two.public, capsule.inner)
+    assert ours == two.agreed(one.public, two.opened(capsule.ciphertext))
     eve = HybridKey.fresh()
-    assert ours != eve.agreed(one.public, eve.opened(made.ciphertext))
-    assert ours != eve.agreed(two.public, made.inner)
+    assert ours != eve.agreed(one.public, eve.opened(capsule.ciphertext))
+    assert ours != eve.agreed(two.public, capsule.inner)
 
 
 def test_the_secret_is_that_of_both_halves() -> None:
-    """Whoever has broken one still lacks the other: both stand side by side in what keys are derived from."""
+    """An attacker that has broken one still lacks the other: keys are derived from both, side by side."""
     one, two = pair()
-    made = Capsule.to(two.public)
-    ours = one.agreed(two.public, made.inner)
-    assert ours[:32] == made.inner
+    capsule = Capsule.to(two.public)
+    ours = one.agreed(two.public, capsule.inner)
+    assert ours[:32] == capsule.inner
     assert len(ours) == 64
     curve = HybridKey(one._secret[:32] + os.urandom(64))  # another lattice half, the same curve half
-    assert curve.agreed(two.public, made.inner) == ours
+    assert curve.agreed(two.public, capsule.inner) == ours
     lattice = HybridKey(os.urandom(32) + two._secret[32:])
-    assert lattice.opened(made.ciphertext) == made.inner
-    assert lattice.agreed(one.public, made.inner)[32:] != ours[32:]
+    assert lattice.opened(capsule.ciphertext) == capsule.inner
+    assert lattice.agreed(one.public, capsule.inner)[32:] != ours[32:]
 
 
 def test_a_key_is_the_same_again_from_its_secret_and_needs_all_of_it() -> None:
@@ -83,9 +83,9 @@ def test_unusable_keys_and_ciphertexts_are_refused() -> None:
 
 
 def test_what_is_stored_comes_back_and_half_of_it_is_refused() -> None:
-    made = Capsule.to(HybridKey.fresh().public)
-    assert Capsule.parse(made.joined()) == made
-    for stored in (b"", made.ciphertext, made.joined() + b"1"):
+    capsule = Capsule.to(HybridKey.fresh().public)
+    assert Capsule.parse(capsule.joined()) == capsule
+    for stored in (b"", capsule.ciphertext, capsule.joined() + b"1"):
         with pytest.raises(TpmdpError, match="run the same command again"):
             Capsule.parse(stored)
 
@@ -98,8 +98,8 @@ def test_the_hash_tells_sides_and_ciphertexts_apart() -> None:
 
 def test_reprs_show_no_secret() -> None:
     key = HybridKey.fresh()
-    made = Capsule.to(key.public)
-    for shown in (repr(key), repr(made), str(made)):
+    capsule = Capsule.to(key.public)
+    for shown in (repr(key), repr(capsule), str(capsule)):
         assert shown in ("HybridKey()", "Capsule()")
 
 

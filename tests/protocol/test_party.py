@@ -527,16 +527,16 @@ def test_an_early_message_can_be_delivered_later() -> None:
 class FixedSecrets(FreshSecrets):
     """Keys from a seed, the capsules of any run before, and pads as the test wants them."""
 
-    def __init__(self, seed: int, pads: dict[int, bytes], made: dict[tuple[int, int], Capsule]) -> None:
+    def __init__(self, seed: int, pads: dict[int, bytes], capsules: dict[tuple[int, int], Capsule]) -> None:
         super().__init__()
-        self._seed, self._pads, self._made = seed, pads, made
+        self._seed, self._pads, self._capsules_of = seed, pads, capsules
 
     def key(self, attempt: int) -> bytes:
         return bytes([self._seed, attempt]) * 48
 
     def capsules(self, attempt: int, publics: Mapping[int, bytes]) -> dict[int, Capsule]:
         fresh = super().capsules(attempt, publics)
-        return {other: self._made.setdefault((self._seed, other), fresh[other]) for other in publics}
+        return {other: self._capsules_of.setdefault((self._seed, other), fresh[other]) for other in publics}
 
     def pad(self, attempt: int, other: int, size: int) -> bytes:
         del attempt, size
@@ -570,11 +570,11 @@ def test_colluders_with_a_receiver_see_exactly_the_honest_sum_and_noise(seed: in
     zeros = np.zeros(one.terms.masked_words - 4, dtype=kind)
     moved = moved_pads(one, pads, honest, {party: np.append(each, zeros) for party, each in shift.items()})
     assert (len(honest) < 2) or any(not np.array_equal(pads[pair], moved[pair]) for pair in pads)
-    views, made = [], dict[tuple[int, int], Capsule]()
+    views, capsules = [], dict[tuple[int, int], Capsule]()
     for world, used in ((one, pads), (two, moved)):
         for party in range(count):
             own = {other: pad.tobytes() for pair, pad in used.items() if party in pair for other in {*pair} - {party}}
-            world.secrets[party] = FixedSecrets(party, own, made)
+            world.secrets[party] = FixedSecrets(party, own, capsules)
         parties = world.parties()
         sent = exchange(parties)
         views.append([(to, data) for to, data in sent if to in coalition])

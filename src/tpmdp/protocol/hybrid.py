@@ -1,7 +1,7 @@
-"""Key agreement by X25519 and ML-KEM-768 together: whoever wants a secret must break both.
+"""Key agreement by X25519 and by ML-KEM-768: an attacker must break both.
 
-So traffic that is stored today cannot be opened by a quantum computer later, nor by whoever finds a weakness in the
-newer of the two. One side *encapsulates* to the other's public key, which gives a secret, and a ciphertext to send.
+So traffic that is stored today cannot be opened by a quantum computer later, nor by a weakness in the newer of
+the two. One side *encapsulates* to the other's public key, which gives a secret, and a ciphertext to send.
 Keys are derived from this secret and that of both X25519 keys, joined. A damaged ciphertext gives another secret
 without an error.
 """

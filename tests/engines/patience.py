@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from tpmdp._util import clock
 from tpmdp.engines.relay import drive, mailbox
@@ -33,10 +34,12 @@ def pass_deadline_after(event: Path) -> None:
     """In this process every deadline passes once the file is there and the party has read all that was sent to it."""
     fetch, shift_s = Mailbox.fetch, 0.0
 
-    def watched(self: Mailbox, after: Mapping[Kind, int], wait_s: float, least: int = 1) -> list[tuple[int, bytes]]:
+    def watched(
+        self: Mailbox, after: Mapping[Kind, int], wait_s: float, *more: Any, **senders: Any
+    ) -> list[tuple[int, bytes]]:
         nonlocal shift_s
         has_happened = event.exists()
-        batch = fetch(self, after, min(wait_s, 0.5), least)
+        batch = fetch(self, after, min(wait_s, 0.5), *more, **senders)
         if has_happened and not batch:
             shift_s = FAR_S
         return batch

@@ -37,7 +37,7 @@ from tpmdp.cli.relay import relay as relay_command
 from tpmdp.engines.relay import wire
 from tpmdp.engines.relay.database import RelayFullError, StoreError
 from tpmdp.engines.relay.limits import RelaySettings
-from tpmdp.engines.relay.requests import parse_query
+from tpmdp.engines.relay.requests import Wanted, parse_query
 from tpmdp.engines.relay.session_rows import CheckedMessage
 from tpmdp.engines.relay.status import SessionStatus
 from tpmdp.engines.relay.store import RelayStore
@@ -229,6 +229,40 @@ def test_cursors_hold_by_kind_and_batches_are_bounded(relay: Running) -> None:
     numbers = [number for number, _ in study.get(0, "2:0")]
     assert numbers == sorted(numbers)
     assert [number for number, _ in study.get(0, f"2:{numbers[0]}")] == numbers[1:]
+
+
+def test_a_party_may_ask_for_the_messages_of_some_others_only(relay: Running) -> None:
+    study = open_study(relay, 5)
+    keys = {sender: study.message(sender, EVERYONE, bytes(32), Kind.KEYS) for sender in (1, 2, 3, 4)}
+    for sender, key in keys.items():
+        study.post(sender, key, study.message(sender, 0, b"%d" % sender))
+
+    def got(query: str) -> list[bytes]:
+        answer = relay.client.get(f"{study.mail}?{query}", headers=study.token(0))
+        assert answer.status_code == 200, answer.text
+        return [data for _, data in wire.frames(answer.content)]
+
+    assert got("after=2:0&from=2:1.4") == [keys[1], keys[4]]
+    assert got("after=2:0&from=2:0") == []  # what it sent itself is not for it
+    assert len(got("after=2:0,4:0&from=2:3")) == 5  # other kinds come from all
+    for wrong in ("from=2", "from=2:", "from=2:1,2", "from=2:1..2", "from=2:x", "from=2:1&from=2:2"):
+        assert error(relay.client.get(f"{study.mail}?after=2:0&{wrong}", headers=study.token(0)), 400)
+
+
+def test_a_message_of_another_party_than_asked_for_wakes_nobody(relay: Running) -> None:
+    study = open_study(relay, 4)
+    url, headers = f"{study.mail}?after=2:0&from=2:3&wait=25", study.token(0)
+    found: list[httpx.Response] = []
+    poll = threading.Thread(target=lambda: found.append(relay.client.get(url, headers=headers)))
+    poll.start()
+    time.sleep(0.3)  # likely waiting by now; if not, the test is only weaker
+    study.post(1, study.message(1, EVERYONE, bytes(32), Kind.KEYS))
+    poll.join(0.3)
+    assert poll.is_alive()
+    wanted = study.message(3, EVERYONE, bytes(32), Kind.KEYS)
+    study.post(3, wanted)
+    poll.join(HANG_S)
+    assert [data for _, data in wire.frames(found[0].content)] == [wanted]
 
 
 def test_nothing_without_a_token_and_no_token_of_others(relay: Running) -> None:
@@ -767,7 +801,7 @@ def test_a_full_or_locked_disk_refuses_and_keeps_what_there_was(tmp_path: Path) 
         with pytest.raises(StoreError, match="locked"):
             await store.add(session, [stored(8, b"small")])
         other.close()
-        picked = await store.pick(session, 1, {4: 0})
+        picked = await store.pick(session, 1, Wanted({4: 0}))
         assert len(picked.numbers) == 2
         store.close()
 
@@ -797,7 +831,7 @@ def test_old_sessions_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
                 await store.session(name)
         with pytest.raises(StoreError, match="expired"):
             await store.add(old, [stored(1, bytes(1000))])
-        assert (await store.pick(used, 1, {4: 0})).size == 1000
+        assert (await store.pick(used, 1, Wanted({4: 0}))).size == 1000
         store.close()
 
     asyncio.run(act())
@@ -820,7 +854,7 @@ def test_sessions_nobody_wrote_to_make_room_for_others(tmp_path: Path, monkeypat
         clock[0] += 61
         await store.open_session(names[3], os.urandom(64))
         await store.session(names[3])
-        assert (await store.pick(used, 1, {4: 0})).size == 1000
+        assert (await store.pick(used, 1, Wanted({4: 0}))).size == 1000
         store.close()
 
     asyncio.run(act())
@@ -916,7 +950,7 @@ def random_request(source: random.Random, study: Study, endpoint: str) -> tuple[
     elif endpoint == "read":
         query = mutated(source, b"after=1:0,2:0,4:0&wait=0")
         with suppress(InputError):
-            if parse_query(query)[1] > 0.01:
+            if parse_query(query).wait_s > 0.01:
                 query = b"after=4:1"  # it would wait, rightly
         query = b"?" + re.sub(rb"[\x00-\x20\x7f-\xff#]", b"%zz", query)
     if source.random() < 0.1:

@@ -17,7 +17,7 @@ from tests.protocol.sessions import World
 from tpmdp.engines.relay import wire
 from tpmdp.engines.relay.database import RelayFullError
 from tpmdp.engines.relay.limits import RelaySettings
-from tpmdp.engines.relay.requests import check_messages
+from tpmdp.engines.relay.requests import Wanted, check_messages
 from tpmdp.engines.relay.session_rows import (
     PLANS_MAX,
     CheckedMessage,
@@ -143,7 +143,7 @@ def test_a_mended_study_file_has_its_own_slots(tmp_path: Path) -> None:
             await store.add(session, [message(plan=1)])
         assert await store.add(session, [mended]) == [mended]
         assert await store.add(session, [first, mended]) == []
-        assert len((await store.pick(session, 1, {Kind.AGREE: 0})).numbers) == 2
+        assert len((await store.pick(session, 1, Wanted({Kind.AGREE: 0}))).numbers) == 2
 
     in_store(tmp_path / "relay.sqlite", work)
 
@@ -216,7 +216,7 @@ def test_a_store_of_the_version_before_is_upgraded(tmp_path: Path) -> None:
         assert await store.add(session, [item]) == []
         again = dataclasses.replace(item, plan=bytes(32))
         assert await store.add(session, [again]) == [again]
-        assert list((await store.pick(session, 1, {1: 0})).numbers) == [7, 10]
+        assert list((await store.pick(session, 1, Wanted({1: 0}))).numbers) == [7, 10]
         store.close()
 
     asyncio.run(act())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +24,7 @@ from tpmdp.protocol.graph import MaskGraph
 from tpmdp.protocol.group import to_bits
 from tpmdp.protocol.hybrid import Capsule, HybridKey, exchange_hash
 from tpmdp.protocol.masks import expand, mask_key, word_type
-from tpmdp.protocol.messages import EVERYONE, Kind, decode, digest_of, encode
+from tpmdp.protocol.messages import EVERYONE, HASH_BYTES, Kind, MessageError, decode, digest_of, encode, verify
 from tpmdp.protocol.messages import Message as Signed
 from tpmdp.protocol.terms import Terms
 from tpmdp.spec import Party
@@ -48,6 +49,9 @@ class Hostile:
         settings: dict[str, Any] = {"name": "test", "clip": 1.0, "entries": len(world.updates[0])}
         self.training = Training(**{**settings, **training})
         self.keys = [HybridKey.fresh() for _ in range(8)]
+        self._told: dict[int, dict[tuple[bytes, int], dict[int, bytes]]] = {}  # digests of keys, by whom we told them
+        self._digests: dict[tuple[bytes, int, int], bytes] = {}  # of the clients' own, as `_clients`
+        self._listed: dict[tuple[int, bytes, int], bytes] = {}  # by client, plan hash and attempt
         self._groups: dict[tuple[bytes, int], list[int]] = {}  # by plan hash and attempt
         self._led: dict[tuple[bytes, int], Terms] = {}  # by plan hash and attempt
         self._capsules: dict[bytes, Capsule] = {}  # by the public key of a client
@@ -69,10 +73,10 @@ class Hostile:
     def sign(self, terms: Terms, kind: Kind, attempt: int, body: bytes, to: int = EVERYONE) -> bytes:
         return encode(Signed(kind, attempt, 0, to, terms.session, terms.plan_hash, body), self.world.server)
 
-    def key_message(self, terms: Terms, attempt: int = 1, key: int | None = None) -> bytes:
+    def key_message(self, terms: Terms, attempt: int = 1, key: int | None = None, body: bytes = b"") -> bytes:
         own = self.keys[attempt if key is None else key]
         self._led[terms.plan_hash, attempt] = terms
-        return self.sign(terms, Kind.KEYS, attempt, own.public)
+        return self.sign(terms, Kind.KEYS, attempt, body or own.public)
 
     def group_message(self, terms: Terms, attempt: int, members: Iterable[int]) -> bytes:
         self._groups[terms.plan_hash, attempt] = sorted(members)
@@ -99,7 +103,7 @@ class Hostile:
         """Any request; `train` comes with a model."""
         asks = question(self.public, bytes(32)) if more.get("enrol") is True else {}
         self._make_pads()
-        inbox = [*inbox, *self._pads.get(number + 1, {})]
+        inbox = [*inbox, *self._lists(number + 1, inbox), *self._pads.get(number + 1, {})]
         fields: dict[str, Any] = {"inbox": pack(inbox), **asks, **more}
         if terms is not None:
             fields["terms"] = pack_text(terms if isinstance(terms, str) else terms.canonical())
@@ -115,6 +119,27 @@ class Hostile:
         self._note_pads(reply)
         return reply
 
+    def _lists(self, party: int, inbox: Sequence[bytes]) -> list[bytes]:
+        """The lists of the keys that a client has been told, as soon as it has been told all; the first ones hold."""
+        told = self._told.setdefault(party, {})
+        for data in inbox:
+            with suppress(MessageError):
+                message = decode(data)
+                terms = self._led.get((message.plan_hash, message.attempt))
+                if message.kind == Kind.KEYS and terms is not None:
+                    verify(data, terms.roster[message.sender])  # one of its own making would not be used
+                    told.setdefault((message.plan_hash, message.attempt), {})[message.sender] = digest_of(data)
+        for (plan_hash, attempt), digests in told.items():
+            terms, own = self._led.get((plan_hash, attempt)), self._digests.get((plan_hash, attempt, party))
+            if terms is None or own is None:
+                continue
+            members = self._groups.get((plan_hash, attempt), list(range(terms.count)))
+            each = {**digests, party: own}
+            if set(members) <= set(each) and (party, plan_hash, attempt) not in self._listed:
+                body = b"".join(each[one] if one in members else bytes(HASH_BYTES) for one in range(terms.count))
+                self._listed[party, plan_hash, attempt] = self.sign(terms, Kind.LIST, attempt, body)
+        return [data for (one, *_), data in self._listed.items() if one == party]
+
     def _note_pads(self, reply: Message) -> None:
         """Keep what goes to other clients."""
         for message in outbox(reply) if reply.has_content() else ():
@@ -122,6 +147,7 @@ class Hostile:
                 self._pads.setdefault(message.recipient, {})[message.data] = None
             if message.kind == KEYS:
                 self._clients[message.plan, message.attempt, message.sender] = message.body
+                self._digests[message.plan, message.attempt, message.sender] = digest_of(message.data)
 
     def _make_pads(self) -> None:
         """What the server owes the clients for keys that they have sent."""

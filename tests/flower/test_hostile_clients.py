@@ -144,9 +144,8 @@ def test_the_error_names_the_offender_whoever_brings_it_to_light() -> None:
     bad = Protocol(Kind.SUBMIT, 1, 1, 0, terms.session, terms.plan_hash, body)
     carrier.post([encode(bad, session.identities[1])], 1)  # too early
     carrier.post(parties[2].start(), 2)
-    last = parties[3].start()
-    for other in (lead, parties[1], parties[2]):
-        last += [pad for data in other.start() for pad in parties[3].receive(data)]
+    carrier.post(parties[3].start(), 3)
+    last = [pad for data in carrier.take(3) for pad in parties[3].receive(data)]
     with pytest.raises(ProtocolError) as caught:
         carrier.post(last, 3)
     assert caught.value.offender == 1

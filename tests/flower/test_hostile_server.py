@@ -346,7 +346,7 @@ def test_unusable_keys_of_the_server(world: World, server: Hostile) -> None:
     keys = server.offer_all(terms)
     good = HybridKey.fresh().public
     for bad in (bytes(32) + good[32:], b"\1" + bytes(31) + good[32:], good[:32] + b"\xff" * (len(good) - 32)):
-        data = server.sign(terms, Kind.KEYS, 1, bad)
+        data = server.key_message(terms, body=bad)
         reply = server.ask(0, train=terms, inbox=[data, *keys[1:]])
         assert not set(kinds(reply)) & set(DATA)
         assert problem(reply)
@@ -501,10 +501,10 @@ def test_attempts_with_other_groups_are_not_both_opened(world: World, dropping: 
     submissions, _ = submit(dropping, terms)
     assert REVEAL in kinds(dropping.ask(0, inbox=[dropping.open_message(terms, submissions[0])]))
     # Client 0 has revealed for all three; the others go on without client 0, or with it.
-    second = {number: next_attempt(dropping, terms, 2, [0, 2, 3], number) for number in (1, 2)}
     refused = next_attempt(dropping, terms, 2, [0, 1, 2], 0)
     assert not outbox(refused)
     assert problem(refused)
+    second = {number: next_attempt(dropping, terms, 2, [0, 2, 3], number) for number in (1, 2)}
     keys = {number: of_kind(reply, KEYS).data for number, reply in second.items()}
     later = {number: of_kind(dropping.ask(number, inbox=[keys[3 - number]]), SUBMIT) for number in (1, 2)}
     for number in (1, 2):

@@ -20,6 +20,15 @@ REPRODUCTIONS: Final = {
             Operation("open", 5),
         ),
     ),
+    # Each party has a process with the study as it was, and one with a mended study.
+    "two_plans_of_a_session_are_charged": Schedule(
+        Shape(2, 1, 0, (0,), (), "computational"),
+        (
+            *(Operation("start", number) for number in range(2)),
+            *(Operation("mend", number) for number in (8, 7)),
+            Operation("run", 0),
+        ),
+    ),
     # Party 1 has all keys and waits for the mask of party 0 when its session is cancelled.
     "a_cancelled_hold_is_used_again": Schedule(
         Shape(2, 1, 0, (0,), (), "computational"),

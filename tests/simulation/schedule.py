@@ -28,12 +28,13 @@ OPERATIONS: Final = {  # and how often
     "cancel": 1,
     "keys": 6,  # from here on only hostile parties
     "group": 3,
+    "list": 3,
     "open": 3,
     "pads": 4,
     "campaign": 10,  # lead some processes through an attempt, with one view of it
 }
 ATTACK: Final = {"campaign": 6, "open": 4, "start": 1, "crash": 1, "any": 1, "run": 1}
-HOSTILE: Final = ("keys", "group", "open", "pads", "campaign")
+HOSTILE: Final = ("keys", "group", "list", "open", "pads", "campaign")
 
 
 @dataclass(frozen=True)
@@ -112,13 +113,16 @@ def _apply(world: World, operation: Operation) -> None:
     if name == "cancel":
         world.cancel(honest[number % len(honest)], (number // 7) % PLANS)
         return
-    if name in ("keys", "group", "open") and shape.corrupt:
+    if name in ("keys", "group", "list", "open") and shape.corrupt:
         attempt = (1, 2, 2, 3)[(number // 5) % 4]
         if name == "keys":
             sender, plan = shape.corrupt[number % len(shape.corrupt)], (number // 97) % PLANS
             world.say_keys(sender, attempt, (number // 31) % 2, plan)
         elif name == "group":
             world.say_group(attempt, _members(world, number // 64))
+        elif name == "list":
+            everyone = frozenset(range(shape.count))
+            world.say_list(attempt, _members(world, number // 64) if attempt > 1 else everyone)
         else:
             _open(world, attempt)
         return
@@ -144,10 +148,11 @@ def _campaign(world: World, number: int) -> None:
     attempt, variants, bits = (1, 2, 2, 3)[number % 4], (0, 0, 0, 1, 2, 3)[(number // 4) % 6], number // 64
     everyone = frozenset(range(world.shape.count))
     members = everyone - {bits % world.shape.count} | {world.terms[0].lead} if attempt > 1 else everyone
-    told = world.say_group(attempt, members)
+    told, keys = world.say_group(attempt, members), list[int]()
     for place, corrupt in enumerate(world.shape.corrupt):
         if corrupt in members:
-            told.append(world.say_keys(corrupt, attempt, (variants >> (place % 2)) & 1, plan=0))
+            keys.append(world.say_keys(corrupt, attempt, (variants >> (place % 2)) & 1, plan=0))
+    told += keys
     some = [process for process in world.processes if (bits // 8) >> process.party & 1]
     chosen = some if some and (number >> 20) & 1 else list(world.processes)
     for _ in range(4):
@@ -155,7 +160,7 @@ def _campaign(world: World, number: int) -> None:
             if process not in world.processes:
                 continue
             among = [place for place, data in enumerate(world.log) if _is_of(world, data, attempt, members)]
-            for place in [*told, *among, *world.say_pads(process)]:
+            for place in [*told, *among, *world.say_list(attempt, members, keys), *world.say_pads(process)]:
                 if process in world.processes:
                     world.deliver(process, place)
 

@@ -22,8 +22,6 @@ FOUND_BY = {  # the first seed that shows a fault, tried first
     "a_new_attempt_has_the_old_key_and_another_group": 195,
 }
 
-LONG = {"two_plans_of_a_session_are_charged"}
-
 
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_no_schedule_breaks_an_invariant(block: int) -> None:
@@ -32,7 +30,7 @@ def test_no_schedule_breaks_an_invariant(block: int) -> None:
         assert play(draw(seed)) == [], seed
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.long] * (name in LONG)) for name in FAULTS])
+@pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found(name: str) -> None:
     with planted(name):
         known = [REPRODUCTIONS[name]] if name in REPRODUCTIONS else [draw(FOUND_BY.get(name, 0))]

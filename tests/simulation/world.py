@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -19,7 +19,7 @@ from tpmdp.ledger.witness import LedgerNotes
 from tpmdp.protocol.channel import seal
 from tpmdp.protocol.group import from_bits, to_bits
 from tpmdp.protocol.hybrid import SECRET_BYTES, Capsule, HybridKey
-from tpmdp.protocol.messages import EVERYONE, Kind, Message, MessageError, decode, digest_of, encode
+from tpmdp.protocol.messages import EVERYONE, HASH_BYTES, Kind, Message, MessageError, decode, digest_of, encode
 from tpmdp.protocol.parts import encode_parts
 from tpmdp.protocol.party import PartySession, ProtocolError, TooEarlyError
 from tpmdp.protocol.terms import Terms
@@ -276,6 +276,23 @@ class World:
             return []
         self.groups.add(members)
         return [self.say(Kind.GROUP, attempt, lead, EVERYONE, body=to_bits(members, self.shape.count))]
+
+    def say_list(self, attempt: int, members: frozenset[int], keys: Iterable[int] = ()) -> list[int]:
+        """The keys that the lead receiver lists, once all are there; `keys` are the messages of hostile parties."""
+        lead = self.terms[0].lead
+        if lead not in self.shape.corrupt:
+            return []
+        known: dict[int, bytes] = {}
+        for number, data in enumerate(self.log):
+            message = decode(data)
+            about = (message.kind, message.attempt, message.plan_hash)
+            is_meant = message.sender in self.honest or number in set(keys) or message.sender not in known
+            if about == (Kind.KEYS, attempt, self.terms[0].plan_hash) and message.sender in members and is_meant:
+                known[message.sender] = digest_of(data)
+        if set(known) != members:
+            return []
+        body = b"".join(known.get(party, bytes(HASH_BYTES)) for party in range(self.shape.count))
+        return [self.say(Kind.LIST, attempt, lead, EVERYONE, body=body)]
 
     def say_open(self, attempt: int) -> list[int]:
         """Ask everybody to reveal the self-mask of an attempt."""

@@ -60,7 +60,7 @@ def test_another_party_sees_who_joins_and_that_it_waits_for_the_answer() -> None
         "1 of 3 have joined; waiting for party 1, party 3",
         "party 1 has joined (2 of 3); waiting for party 3",
         "party 3 has joined (3 of 3)",
-        "all 3 have joined; waiting for the key of party 3",
+        "all 3 have joined; waiting for the list of keys of party 1",
         "all 3 have joined; waiting for the mask of party 1",
         "submitted; waiting for the answer of party 1",
         "done",

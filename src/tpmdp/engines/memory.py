@@ -37,6 +37,16 @@ class MemoryEngine:
         sent = [0] * terms.count
         queue: deque[tuple[int, bytes]] = deque()
         gone: set[int] = set()
+        held: dict[int, list[tuple[int, bytes]]] = {}  # by sender, with the kind: what somebody may ask for later
+        asked: dict[int, dict[Kind, frozenset[int]]] = {party.index: {} for party in parties}
+
+        def look(party: PartySession) -> None:
+            """Give a party the messages of those that it hears of since its last look."""
+            wanted, before = party.senders, asked[party.index]
+            for kind, senders in wanted.items():
+                for sender in senders - before.get(kind, frozenset()):
+                    queue.extend((party.index, data) for known, data in held.get(sender, ()) if known == kind)
+            asked[party.index] = dict(wanted)
 
         def post(sender: int, messages: list[bytes]) -> None:
             for data in messages:
@@ -45,11 +55,16 @@ class MemoryEngine:
                 if sender in gone:
                     return
                 sent[sender] += len(data)
-                everyone = [other for other in range(terms.count) if other != sender]
-                queue.extend(
-                    (other, data) for other in (everyone if message.recipient == EVERYONE else [message.recipient])
-                )
+                if message.recipient != EVERYONE:
+                    queue.append((message.recipient, data))
+                    continue
+                held.setdefault(sender, []).append((message.kind, data))
+                for other in range(terms.count):
+                    if other != sender and sender in asked[other].get(message.kind, {sender}):
+                        queue.append((other, data))
 
+        for party in parties:
+            asked[party.index] = dict(party.senders)
         for party in parties:
             post(party.index, party.start())
         lead, early = parties[terms.lead], 0
@@ -68,6 +83,7 @@ class MemoryEngine:
                 continue
             try:
                 post(recipient, parties[recipient].receive(data))
+                look(parties[recipient])
                 early = 0
             except TooEarlyError:
                 queue.append((recipient, data))

@@ -50,7 +50,7 @@ def replay(party: PartySession, inbox: Iterable[bytes], late: bool = False) -> t
 
 
 def signed_setup(terms: Terms, arrived: Iterable[bytes]) -> list[bytes]:
-    """The keys and groups among messages from outside that are signed by the party they name and have their form.
+    """The keys, groups and lists among messages that are signed by the party they name and have their form.
 
     Only these are worth remembering before the party takes part; whatever else comes is dropped unread.
     """
@@ -59,7 +59,7 @@ def signed_setup(terms: Terms, arrived: Iterable[bytes]) -> list[bytes]:
         try:
             message = decode(data)
             if (
-                message.kind in (Kind.KEYS, Kind.GROUP)
+                message.kind in (Kind.KEYS, Kind.GROUP, Kind.LIST)
                 and (message.session, message.plan_hash) == (terms.session, terms.plan_hash)
                 and message.sender < terms.count
                 and len(message.body) == FORMS[message.kind].length(terms)

@@ -28,7 +28,14 @@ class Attempt:
     total: Mask  # own vector and zeros, pads and masks; at the lead receiver also the others' submissions
     members: frozenset[int] | None  # None until the lead receiver has named the group
     keys: dict[int, bytes] = field(default_factory=dict)
-    digests: dict[int, bytes] = field(default_factory=dict)  # of the messages with the keys
+    digests: dict[int, bytes] = field(
+        default_factory=dict
+    )  # of the messages with the keys; of all, once they are listed
+    unproved: dict[int, dict[bytes, bytes]] = field(
+        default_factory=dict
+    )  # such messages by digest; nobody has signed yet
+    is_listed: bool = False  # the lead receiver has named the keys of all
+    is_bound: bool = False  # to these keys, on the disk
     capsules: dict[int, Capsule] = field(default_factory=dict)  # that we have sent
     padded: dict[int, bytes] = field(default_factory=dict)  # neighbours that have sent a pad; its ciphertext, if any
     pads_sent: bool = False
@@ -80,6 +87,13 @@ class Attempt:
         """The parties of the group that this party shares masks with, once all keys are known."""
         outgoing, incoming = self._partners
         return sorted(outgoing + incoming)
+
+    @property
+    def needed(self) -> set[int]:
+        """The parties whose keys this party uses, once all are listed: its neighbours and the lead receiver."""
+        if self.index == self.terms.lead:
+            return set(self.group)
+        return {*self.neighbours(), self.terms.lead, self.index}
 
     def check_keys(self) -> None:
         """Refuse keys that this party is to use and cannot."""

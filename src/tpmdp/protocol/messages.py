@@ -33,7 +33,7 @@ _DOMAIN: Final = b"tpmdp message 1"
 
 
 class Kind(IntEnum):
-    """What a message is; the steps of the protocol are agree, keys (and pads), submit, (open and reveal,) receive."""
+    """What a message is; the steps of the protocol are agree, keys, list, pads, submit, (open and reveal,) receive."""
 
     AGREE = 1  # I signed this study and plan. Body: empty
     KEYS = 2  # My key for this attempt. Body: an X25519 and an ML-KEM-768 public key
@@ -49,6 +49,8 @@ class Kind(IntEnum):
     PARTS = 10  # What my study consists of. Body: sealed hashes
     # Only where some parties compute together before the sum:
     PAIRED = 12  # My share of what we computed for this attempt is on my disk. Body: empty
+    # From here on keys are known by the lead receiver's list:
+    LIST = 13  # From the lead receiver: whose keys are in this attempt. Body: the digest of each party's KEYS, or zeros
     # Whatever the plans:
     NOTES = 11  # The head of my ledger, which only I can read, and those of the others that I keep. Body: notes
 

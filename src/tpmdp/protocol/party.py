@@ -28,6 +28,7 @@ from tpmdp.protocol.masks import Mask, from_words, word_type
 from tpmdp.protocol.messages import (
     ATTEMPTS_MAX,
     EVERYONE,
+    HASH_BYTES,
     Kind,
     Message,
     MessageError,
@@ -49,6 +50,7 @@ from tpmdp.protocol.rules import (
     STATE_RULES,
     check,
     group_of,
+    listed,
     self_mask_bytes,
 )
 from tpmdp.protocol.secrets import Secrets, Submitted
@@ -56,6 +58,7 @@ from tpmdp.protocol.state import PartyState
 from tpmdp.protocol.terms import Terms
 
 _PLANS_MAX: Final = 8  # other plans of one party that are answered
+_UNPROVED_MAX: Final = 4  # messages in the name of one party that are kept until its key is listed
 __all__ = ["PartySession", "ProtocolError", "TooEarlyError", "check_identity"]
 
 
@@ -170,6 +173,12 @@ class PartySession(PartyState):
         """
         message = decode(data)
         check(ENVELOPE_RULES, self, message)
+        if message.kind == Kind.AGREE and not self.is_lead:
+            return []  # the key is signed with the plan hash, too
+        if self._is_for_the_list(message):
+            return self._keep_unproved(message, data)
+        if message.kind == Kind.NOTES and message.sender not in self.witnesses:
+            return []
         digest = verify(data, self.terms.roster[message.sender])
         if message.kind == Kind.NOTES:
             return self._on_notes(message)
@@ -186,19 +195,52 @@ class PartySession(PartyState):
             return []
         if message.attempt < self.attempt and message.kind not in (Kind.AGREE, Kind.RESULT, Kind.RECEIPT):
             return []  # of an attempt that was given up
-        if message.kind == Kind.KEYS and self.index not in self.groups.get(message.attempt, {self.index}):
+        if message.kind in (Kind.KEYS, Kind.LIST) and self.index not in self.groups.get(message.attempt, {self.index}):
             return []  # of an attempt that this party is not in
         check(STATE_RULES[message.kind], self, message)
         if message.kind == Kind.PAD and message.sender not in self.current.pads_from():
             return []  # we share no mask with it
         sent = self._handlers[message.kind](self, message, digest)
         self._seen[message.slot] = digest
+        if self._is_for_the_list(message):  # it began this attempt
+            return sent + self._keep_unproved(message, data)
         return sent + self._proceed()
+
+    def _is_for_the_list(self, message: Message) -> bool:
+        """Whether a message is a key of another party of this attempt, which counts once the lead receiver lists it."""
+        is_current = message.kind == Kind.KEYS and message.attempt == self.attempt
+        to_list = not self.is_lead and message.sender != self.terms.lead
+        return is_current and to_list and message.plan_hash == self.terms.plan_hash and not self.done
+
+    def _keep_unproved(self, message: Message, data: bytes) -> list[bytes]:
+        """Keep a key whose signature is looked at if its owner is a neighbour: there may be many, and few are used."""
+        if len(message.body) != PUBLIC_BYTES or message.recipient != EVERYONE:
+            return []
+        attempt = self.current
+        copies = attempt.unproved.setdefault(message.sender, {})
+        if message.sender in attempt.keys or len(copies) >= _UNPROVED_MAX:
+            return []
+        copies[digest_of(data)] = data
+        self.agreed.add(message.sender)  # so it seems; nothing rests on it
+        self.differences.pop(message.sender, None)  # it has mended its study
+        return self._proceed()
+
+    def _prove_keys(self) -> None:
+        """Take the keys that this party uses from what has come, if their owners have signed them."""
+        attempt = self.current
+        if self.is_lead or not attempt.is_listed:
+            return
+        for other in attempt.needed - set(attempt.keys):
+            data = attempt.unproved.get(other, {}).pop(attempt.digests[other], b"")
+            with suppress(MessageError):  # of somebody else: the true one may still come
+                if data:
+                    verify(data, self.terms.roster[other])
+                    attempt.keys[other] = decode(data).body
 
     def _on_other_plan(self, message: Message) -> list[bytes]:
         """A party with another study file or version: tell each other what differs, before anybody is charged."""
         sender, plans = message.sender, self.other_plans.setdefault(message.sender, {})
-        if self.current.submitted or sender in self.current.keys:
+        if self.current.submitted or sender in self.current.keys or self.current.unproved.get(sender):
             return []
         if message.kind == Kind.KEYS and len(message.body) == PUBLIC_BYTES:
             # A number stands where others have the attempt: a party may mend its study, or try again, more than once.
@@ -235,7 +277,7 @@ class PartySession(PartyState):
         """A message with the note of our ledger and, at the start, those of the others that we keep."""
         if self._notes is None:
             return []
-        others = [party for party in range(self.terms.count) if party != self.index] if attempt == 0 else []
+        others = sorted(self.witnesses - {self.index}) if attempt == 0 else []
         body = notes_for(self._notes, self.terms.roster, others)
         return [self._signed(Kind.NOTES, EVERYONE, self._notes.fixed(attempt, body), attempt=attempt)]
 
@@ -251,10 +293,20 @@ class PartySession(PartyState):
         sent = self._advance(message.attempt, everyone) if message.attempt > self.attempt else []
         if not self.is_lead or self.may_drop:  # a key is signed with the plan hash, too
             self.agreed.add(message.sender)
-        self.current.keys[message.sender] = message.body
-        self.current.digests[message.sender] = digest
+        if self.is_lead or message.sender == self.terms.lead:  # others are kept until they are listed
+            if self.current.digests.setdefault(message.sender, digest) != digest:
+                raise ONCE.refuse(self, message)
+            self.current.keys[message.sender] = message.body
         self.differences.pop(message.sender, None)  # it has mended its study
         return sent
+
+    def _on_list(self, message: Message, digest: bytes) -> list[bytes]:
+        del digest
+        attempt = self.current
+        attempt.digests = {member: listed(message.body, member) for member in attempt.group}
+        attempt.is_listed = True
+        self.agreed |= attempt.group  # so the lead receiver says
+        return []
 
     def _on_paired(self, message: Message, digest: bytes) -> list[bytes]:
         del digest
@@ -319,6 +371,7 @@ class PartySession(PartyState):
     _handlers = {  # noqa: RUF012
         Kind.AGREE: _on_agree,
         Kind.KEYS: _on_keys,
+        Kind.LIST: _on_list,
         Kind.PAIRED: _on_paired,
         Kind.PAD: _on_pad,
         Kind.SUBMIT: _on_submit,
@@ -332,10 +385,12 @@ class PartySession(PartyState):
     # Steps ------------------------------------------------------------------------------------------------------------
 
     def _proceed(self) -> list[bytes]:
+        self._prove_keys()
         if self.done or not self.ready:
             return []
         attempt = self.current
-        sent = self._send_pads()
+        self._bind()
+        sent = self._list_keys() + self._send_pads()
         if not attempt.submitted and set(attempt.padded) == attempt.pads_from() and self.holders <= attempt.paired:
             sent += self._submit()
         if self.is_lead and attempt.counted and attempt.members == frozenset(attempt.counted):
@@ -390,12 +445,28 @@ class PartySession(PartyState):
             return [self._signed(Kind.GROUP, EVERYONE, bits), data]
         return [data]
 
-    def _send_pads(self) -> list[bytes]:
-        attempt, sent = self.current, []
-        if not attempt.pads_sent:
+    def _bind(self) -> None:
+        """Before anything leaves that rests on these keys."""
+        attempt = self.current
+        if not attempt.is_bound:
             attempt.check_keys()
             if self._secrets.bind(self.attempt, attempt.transcript) != attempt.transcript:
                 raise _rebound()
+            attempt.is_bound = True
+
+    def _list_keys(self) -> list[bytes]:
+        """At the lead receiver: tell the others whose keys are in this attempt."""
+        attempt = self.current
+        if not self.is_lead or attempt.is_listed:
+            return []
+        attempt.is_listed = True
+        nobody = bytes(HASH_BYTES)
+        each = [attempt.digests[party] if party in attempt.group else nobody for party in range(self.terms.count)]
+        return [self._signed(Kind.LIST, EVERYONE, b"".join(each))]
+
+    def _send_pads(self) -> list[bytes]:
+        attempt, sent = self.current, []
+        if not attempt.pads_sent:
             others, bound = attempt.pads_to(), attempt.transcript
             capsules = {} if attempt.statistical else self._capsules({other: attempt.keys[other] for other in others})
             for other in others:

@@ -31,7 +31,7 @@ from tpmdp.protocol.state import PartyState
 from tpmdp.protocol.terms import Terms
 
 Role = Literal["anyone", "lead receiver", "receiver", "other party"]
-Part = Literal["key", "hash", "group", "self-mask", "pad", "masked", "words", "seal"]
+Part = Literal["key", "hash", "list", "group", "self-mask", "pad", "masked", "words", "seal"]
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,7 @@ class Form:
         sizes: dict[Part, int] = {
             "key": PUBLIC_BYTES,
             "hash": HASH_BYTES,
+            "list": HASH_BYTES * terms.count,
             "pad": SEAL_BYTES + HASH_BYTES + terms.masked_bytes if is_statistical else CIPHERTEXT_BYTES,
             "group": (terms.count + 7) // 8,
             "self-mask": self_mask_bytes(terms),
@@ -69,6 +70,7 @@ def self_mask_bytes(terms: Terms) -> int:
 FORMS: Final = {
     Kind.AGREE: Form((), broadcast=True, attempts=range(1)),
     Kind.KEYS: Form(("key",), broadcast=True),
+    Kind.LIST: Form(("list",), broadcast=True, sender="lead receiver"),
     Kind.PAD: Form(("pad",)),
     Kind.PAIRED: Form((), broadcast=True),
     Kind.SUBMIT: Form(("seal", "hash", "masked"), recipient="lead receiver"),
@@ -200,6 +202,17 @@ def _is_counted(state: PartyState, message: Message) -> bool:
     return message.body == state.submission(message).digest
 
 
+def _lists_known_keys(state: PartyState, message: Message) -> bool:
+    known = state.current.digests
+    own, lead = state.index, state.terms.lead
+    return all(listed(message.body, party) == known[party] for party in (own, lead) if party in known)
+
+
+def listed(body: bytes, party: int) -> bytes:
+    """The digest of a party in a LIST."""
+    return body[HASH_BYTES * party : HASH_BYTES * (party + 1)]
+
+
 _ANSWERS: Final = Rule(
     "after the submission",
     "an answer before our submission, or before we know its group",
@@ -226,6 +239,15 @@ STATE_RULES: Final[dict[Kind, tuple[Rule, ...]]] = {
             "wants a new attempt after we have submitted our share of what was computed in pairs",
             lambda state, message: message.attempt <= state.attempt or not (state.is_holder and state.submissions),
         ),
+    ),
+    Kind.LIST: (
+        Rule(
+            "after the group",
+            "a list of keys before we know who is in the attempt",
+            lambda state, message: message.attempt <= state.attempt and state.current.members is not None,
+            error=TooEarlyError,
+        ),
+        Rule("same keys", "lists another key than we have sent, or than it has", _lists_known_keys),
     ),
     Kind.PAIRED: (
         Rule("from a holder", _BREAKS, lambda state, message: message.sender in state.holders),

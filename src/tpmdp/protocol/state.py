@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Final
+
 from tpmdp._util.arrays import IntArray
 from tpmdp.protocol.attempt import Attempt
 from tpmdp.protocol.messages import Kind, Message
 from tpmdp.protocol.parts import difference_text
 from tpmdp.protocol.secrets import Secrets, Submitted
 from tpmdp.protocol.terms import Terms
+
+FEW: Final = 64  # among so many parties, each hears of all
+WITNESSES: Final = 16  # otherwise, the parties whose notes each keeps
+
+
+def everybody(count: int) -> frozenset[int]:
+    """All parties.
+
+    >>> sorted(everybody(3))
+    [0, 1, 2]
+    """
+    return frozenset(range(count))
 
 
 class PartyState:
@@ -83,11 +99,16 @@ class PartyState:
 
     @property
     def ready(self) -> bool:
-        """Whether all of the group have signed the plan and sent keys. Nothing that depends on data leaves before."""
-        members, keys = self.current.members, self.current.keys
-        if members is None or len(keys) < len(members):
+        """Whether the keys that this party uses are here, all of one list. Nothing that depends on data leaves before.
+
+        The lead receiver needs those of all; they are signed, and so is the plan hash in them.
+        """
+        current = self.current
+        if current.members is None or not (self.is_lead or current.is_listed):
             return False
-        return members <= self.agreed and members <= set(keys)
+        if self.is_lead and not current.members <= self.agreed & set(current.keys):
+            return False
+        return current.needed <= set(current.keys)
 
     @property
     def step(self) -> str:
@@ -97,10 +118,9 @@ class PartyState:
         members = self.current.members
         if members is None:
             return "group"
-        if not members <= self.agreed:
-            return "agree"
-        if not members <= set(self.current.keys):
-            return "keys"
+        if not self.ready:
+            knows_all = self.is_lead or not self.is_large
+            return "agree" if knows_all and not members <= self.agreed else "keys"
         if self.current.opened:
             return "reveal"
         if not self.holders <= self.current.paired:
@@ -110,7 +130,7 @@ class PartyState:
     @property
     def expects(self) -> frozenset[Kind]:
         """Kinds of message that can be used now. Asking for no others keeps a receiver's memory at one vector."""
-        kinds = {Kind.KEYS, Kind.NOTES}
+        kinds = {Kind.KEYS, Kind.NOTES} | (set() if self.is_lead or self.ready else {Kind.LIST})
         if self.other_plans and not self.ready:
             kinds.add(Kind.PARTS)
         if self.is_lead and self.step == "agree":
@@ -130,12 +150,38 @@ class PartyState:
         return frozenset(kinds)
 
     @property
+    def is_large(self) -> bool:
+        """Whether there are too many parties for each to hear of all."""
+        return self.terms.count > FEW
+
+    @cached_property
+    def witnesses(self) -> frozenset[int]:
+        """The parties whose notes this party reads: those that keep its own, and those whose notes it keeps."""
+        count = self.terms.count
+        near = (offset for offset in range(-WITNESSES, WITNESSES + 1) if offset)
+        return frozenset((self.index + offset) % count for offset in near) if self.is_large else everybody(count)
+
+    @property
+    def senders(self) -> Mapping[Kind, frozenset[int]]:
+        """From whom messages of some kinds are of use, among many parties; of all other kinds, from everybody."""
+        if not self.is_large:
+            return {}
+        some = {Kind.NOTES: self.witnesses}
+        if not self.is_lead:
+            needed = self.current.needed if self.current.is_listed else {self.terms.lead}
+            some |= {Kind.KEYS: frozenset(needed - {self.index}), Kind.AGREE: frozenset()}
+        return some
+
+    @property
     def missing(self) -> int:
         """How many messages are missing before this party can do more than store them."""
         members = self.current.members
         if self.step in ("agree", "keys") and members is not None:
-            agreements = len(members - self.agreed) if self.is_lead else 0
-            return agreements + len(members - set(self.current.keys))
+            if self.is_large and not self.is_lead:
+                return len(self._keys_missing())
+            if not self.is_lead:
+                return len(members - self.agreed) + (not self.current.is_listed)
+            return len(members - self.agreed) + len(members - set(self.current.keys))
         return len(self.waiting_for()) if self.step in ("pairs", "pads", "reveal") else 1
 
     def waiting_for(self) -> list[int]:
@@ -146,7 +192,7 @@ class PartyState:
         missing = {
             "agree": everyone - self.agreed,
             "group": {self.terms.lead},
-            "keys": everyone - set(current.keys),
+            "keys": self._keys_missing() if step == "keys" else set(),
             "pairs": self.holders - current.paired - {self.index},
             "receive": everyone - set(current.counted) if self.is_lead else {self.terms.lead},
             "reveal": everyone - current.revealed - {self.index},
@@ -154,11 +200,19 @@ class PartyState:
         }
         return sorted(missing[step])
 
+    def _keys_missing(self) -> set[int]:
+        current = self.current
+        if not self.is_lead and not current.is_listed:
+            return {self.terms.lead}
+        return current.needed - set(current.keys)
+
     @property
     def awaited(self) -> str:
         """What is missing from each of the parties in `waiting_for`."""
         if self.step == "receive" and not self.is_lead:
             return "answer"
+        if self.step == "keys" and not (self.is_lead or self.current.is_listed):
+            return "list of keys"
         what = {"agree": "agreement", "keys": "key", "pairs": "computation in pairs", "pads": "mask"}
         what |= {"receive": "submission", "reveal": "self-mask"}
         return what.get(self.step, "message")

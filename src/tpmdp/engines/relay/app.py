@@ -216,19 +216,19 @@ class Relay:
 
     async def _get(self, request: Request, session: StoredSession, party: int) -> Response:
         try:
-            cursors, wait, least = parse_query(request.scope["query_string"])
+            wanted = parse_query(request.scope["query_string"])
         except InputError as error:
             raise RefusedError(400, error) from None
         loop = asyncio.get_running_loop()
-        end = loop.time() + wait
+        end = loop.time() + wanted.wait_s
         while True:
             # Registered before reading: what is stored later wakes us, what was stored before is read.
-            with self.waiters.waiting(session.id, party, cursors) as waiter:
-                batch = await self.store.pick(session, party, cursors)
+            with self.waiters.waiting(session.id, party, wanted) as waiter:
+                batch = await self.store.pick(session, party, wanted)
                 left, count = end - loop.time(), len(batch.numbers)
-                if count >= least or batch.size > wire.BATCH_MAX // 2 or left <= 0 or self.waiters.stopped:
+                if count >= wanted.least or batch.size > wire.BATCH_MAX // 2 or left <= 0 or self.waiters.stopped:
                     break
-                await _first(waiter.need(least - count), request.receive, left)
+                await _first(waiter.need(wanted.least - count), request.receive, left)
         if batch.body is not None:
             return Response(batch.body, media_type=FramesAnswer.media_type)
         return FramesAnswer(batch.size + wire.FRAME_BYTES * len(batch.numbers), self.store.slices(batch))

@@ -59,6 +59,7 @@ class _Drive:
         self._patience_s = patience_s if party.is_lead and party.may_drop else math.inf
         self._moved = now_s()  # when the last useful message came
         self._seen = dict.fromkeys(Kind, 0)
+        self._asked: dict[Kind, frozenset[int]] = {}  # from whom messages of some kinds were asked for
         self._early: dict[Kind, int] = {}  # the lowest number of a message that came too early
         self._pause = 0.0
         self._progress = False  # whether the last batch held anything useful
@@ -74,7 +75,7 @@ class _Drive:
             if least > 1:  # one request for all of them; a new attempt must not wait long for that
                 wait_s = min(wait_s, _ALL_WAIT_S)
             wait_s = max(0.0, min(wait_s, self._moved + self._patience_s - now_s()))
-            batch = mailbox.fetch({kind: self._seen[kind] for kind in party.expects}, wait_s, least)
+            batch = self._fetch(wait_s, least)
             left = self._deliver(batch)
             if looking and left is None and not self._progress:
                 looking = False  # all messages of the failed attempt are read, and it did not finish
@@ -114,7 +115,16 @@ class _Drive:
 
     def _is_news(self) -> bool:
         """Whether there is a message that was not read yet."""
-        return bool(self._mailbox.fetch({kind: self._seen[kind] for kind in self._party.expects}, 0.0))
+        return bool(self._fetch(0.0))
+
+    def _fetch(self, wait_s: float, least: int = 1) -> list[tuple[int, bytes]]:
+        senders = {kind: each for kind, each in self._party.senders.items() if kind in self._party.expects}
+        for kind, each in senders.items():
+            if not each <= self._asked.get(kind, each):  # of others, too, than before: their messages may be older
+                self._seen[kind] = 0
+        self._asked = dict(senders)
+        after = {kind: self._seen[kind] for kind in self._party.expects}
+        return self._mailbox.fetch(after, wait_s, least, senders=senders)
 
     def _look_again(self) -> None:
         """A new attempt has begun: messages that came too early may be useful now."""

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, NoReturn
 from urllib.parse import urlsplit
 
@@ -141,11 +142,23 @@ class Mailbox:
         if batch:
             self._request("POST", "/messages", content=join_frames(batch))
 
-    def fetch(self, after: Mapping[Kind, int], wait_s: float, least: int = 1) -> list[tuple[int, bytes]]:
-        """Messages of these kinds with higher numbers than seen; waits for at least `least`, up to `wait_s`."""
+    def fetch(
+        self,
+        after: Mapping[Kind, int],
+        wait_s: float,
+        least: int = 1,
+        senders: Mapping[Kind, Collection[int]] = MappingProxyType({}),
+    ) -> list[tuple[int, bytes]]:
+        """Messages of these kinds with higher numbers than seen; waits for at least `least`, up to `wait_s`.
+
+        Of the kinds in `senders`, those of these parties only.
+        """
         wait = max(0.0, min(wait_s, WAIT_MAX_S, self._deadline - now_s()))
         cursor = ",".join(f"{int(kind)}:{number}" for kind, number in sorted(after.items()))
-        body = self._request("GET", f"/messages?after={cursor}&wait={wait:.3f}&least={least}", wait_s=wait)
+        query = f"after={cursor}&wait={wait:.3f}&least={least}"
+        some = [f"{int(kind)}:{'.'.join(map(str, sorted(each)))}" for kind, each in sorted(senders.items())]
+        query += f"&from={','.join(some)}" if some else ""
+        body = self._request("GET", f"/messages?{query}", wait_s=wait)
         try:
             return list(frames(body))
         except MessageError as error:

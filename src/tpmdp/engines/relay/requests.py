@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import parse_qsl
 
@@ -19,6 +20,7 @@ _NUMBER_MAX: Final = (1 << 63) - 1
 _AFTER: Final = re.compile("[0-9]{1,3}:[0-9]{1,19}")
 _WAIT: Final = re.compile(r"[0-9]{1,3}(\.[0-9]{1,6})?")
 _LEAST: Final = re.compile("[1-9][0-9]{0,5}")
+_FROM: Final = re.compile(r"[0-9]{1,3}:[0-9]{1,6}(\.[0-9]{1,6}){0,1999}")
 
 
 class RefusedError(TpmdpError):
@@ -105,25 +107,40 @@ def check_session(name: bytes, body: bytes) -> None:
         raise InputError("session", name.hex()[:12] + "...", "is not the hash of the body", f"PUT {expected.hex()}")
 
 
-def parse_query(query: bytes) -> tuple[dict[int, int], float, int]:
-    """The cursor of every kind asked for, the seconds to wait, and the least number of messages to wait for.
+@dataclass(frozen=True)
+class Wanted:
+    """Which messages a party asks for: of which kinds, after which number, and from whom."""
 
-    >>> parse_query(b"after=1:12,2:0&wait=2.5")
-    ({1: 12, 2: 0}, 2.5, 1)
+    cursors: Mapping[int, int]  # by kind
+    wait_s: float = 0.0
+    least: int = 1  # messages to wait for
+    senders: Mapping[int, frozenset[int]] = field(default_factory=dict)  # of some kinds; of the others, all parties
+
+    def is_for(self, kind: int, sender: int) -> bool:
+        """Whether a message for this party is one of those."""
+        return kind in self.cursors and (kind not in self.senders or sender in self.senders[kind])
+
+
+def parse_query(query: bytes) -> Wanted:
+    """What a party asks for.
+
+    >>> wanted = parse_query(b"after=1:12,2:0&wait=2.5&from=2:5.7")
+    >>> wanted.cursors, wanted.wait_s, wanted.least, sorted(wanted.senders[2])
+    ({1: 12, 2: 0}, 2.5, 1, [5, 7])
     >>> parse_query(b"after=99:0")
     Traceback (most recent call last):
         ...
-    tpmdp.errors.InputError: after = 99:0 names an unknown kind: use 1 to 12
+    tpmdp.errors.InputError: after = 99:0 names an unknown kind: use 1 to 13
     """
     text = query.decode("latin-1")
     try:
-        pairs = parse_qsl(text, keep_blank_values=True, strict_parsing=True, max_num_fields=3, errors="strict")
+        pairs = parse_qsl(text, keep_blank_values=True, strict_parsing=True, max_num_fields=4, errors="strict")
     except ValueError:
         pairs = []
     values = dict(pairs)
-    if len(values) != len(pairs) or "after" not in values or not values.keys() <= {"after", "wait", "least"}:
+    if len(values) != len(pairs) or "after" not in values or not values.keys() <= {"after", "wait", "least", "from"}:
         remedy = "ask such as ?after=1:0,2:0&wait=20"
-        raise InputError("query", text, "must be after and perhaps wait and least, each once", remedy)
+        raise InputError("query", text, "must be after and perhaps wait, least and from, each once", remedy)
     cursors: dict[int, int] = {}
     for part in values["after"].split(",", len(Kind) + 1):
         if not _AFTER.fullmatch(part):
@@ -140,7 +157,15 @@ def parse_query(query: bytes) -> tuple[dict[int, int], float, int]:
     least = values.get("least", "1")
     if not _LEAST.fullmatch(least):
         raise InputError("least", least, "must be a number of messages, up to 999999", "wait for fewer")
-    return cursors, float(wait), int(least)
+    senders = dict(map(_senders, values["from"].split(",", len(Kind)))) if values.get("from") else {}
+    return Wanted(cursors, float(wait), int(least), senders=senders)
+
+
+def _senders(part: str) -> tuple[int, frozenset[int]]:
+    if not _FROM.fullmatch(part):
+        raise InputError("from", part[:100], "must be KIND:PARTY.PARTY", "ask such as 2:0.5.9")
+    kind, _, parties = part.partition(":")
+    return int(kind), frozenset(map(int, parties.split(".")))
 
 
 def content_length(request: Request) -> int | None:

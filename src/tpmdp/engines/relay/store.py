@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from tpmdp.engines.relay.database import ROW_BYTES, Database, RelayFullError
 from tpmdp.engines.relay.limits import RelaySettings
+from tpmdp.engines.relay.requests import Wanted
 from tpmdp.engines.relay.session_rows import (
     PLANS_MAX,
     Batch,
@@ -48,7 +49,7 @@ class RelayStore:
     ...     session = await store.session(bytes(32))
     ...     message = CheckedMessage(1, 0, 0, recipient=EVERYONE, plan=bytes(32), digest=bytes(32), data=b"hello")
     ...     await store.add(session, [message])
-    ...     picked = await store.pick(session, 1, {1: 0})
+    ...     picked = await store.pick(session, 1, Wanted({1: 0}))
     ...     store.close()
     ...     return new, again, len(picked.numbers)
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -226,19 +227,22 @@ class RelayStore:
             )
         self._database.stored_bytes += size
 
-    async def pick(self, session: StoredSession, party: int, cursors: Mapping[int, int]) -> Batch:
-        """The oldest messages for a party, by kind and after the number given, as many as one answer holds."""
+    async def pick(self, session: StoredSession, party: int, wanted: Wanted) -> Batch:
+        """The oldest messages for a party of those that it wants, as many as one answer holds."""
         statement = (
             "SELECT number, size FROM messages INDEXED BY mail "
-            "WHERE session = ? AND kind = ? AND recipient = ? AND number > ? AND sender <> ? ORDER BY number LIMIT ?"
+            "WHERE session = ? AND kind = ? AND recipient = ? AND number > ? AND sender <> ? {} ORDER BY number LIMIT ?"
         )
         most = BATCH_MAX // OVERHEAD + 1
 
         def read(connection: sqlite3.Connection) -> Batch:
             rows: list[tuple[int, int]] = []
-            for kind, after in cursors.items():
+            for kind, after in wanted.cursors.items():
+                senders = sorted(wanted.senders.get(kind, ()))
+                only = f"AND sender IN ({', '.join('?' * len(senders))})" if senders else ""
                 for recipient in (party, EVERYONE):
-                    rows += connection.execute(statement, (session.id, kind, recipient, after, party, most))
+                    values = (session.id, kind, recipient, after, party, *senders, most)
+                    rows += connection.execute(statement.format(only), values)
             numbers: list[int] = []
             sizes: list[int] = []
             total = 0

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from tpmdp.engines.relay.requests import Wanted
 from tpmdp.engines.relay.session_rows import CheckedMessage
 from tpmdp.protocol.messages import EVERYONE
 
@@ -15,7 +16,7 @@ from tpmdp.protocol.messages import EVERYONE
 class Waiter:
     """A request that waits for a number of messages."""
 
-    kinds: frozenset[int]
+    wanted: Wanted
     woken: asyncio.Future[None]
     _arrived: int = 0
     _needed: int | None = None  # not known yet: the request does not wait yet
@@ -26,9 +27,9 @@ class Waiter:
         self._check()
         return self.woken
 
-    def count(self, kind: int) -> None:
+    def count(self, item: CheckedMessage) -> None:
         """Count a message that has arrived."""
-        self._arrived += kind in self.kinds
+        self._arrived += self.wanted.is_for(item.kind, item.sender)
         self._check()
 
     def _check(self) -> None:
@@ -41,7 +42,7 @@ class Waiters:
 
     >>> async def use() -> tuple[bool, bool]:
     ...     waiters = Waiters()
-    ...     with waiters.waiting(7, 1, {4: 0}) as waiter:
+    ...     with waiters.waiting(7, 1, Wanted({4: 0})) as waiter:
     ...         waiters.wake(7, [CheckedMessage(4, 1, 0, recipient=1, plan=b"", digest=b"", data=b"")])
     ...         return waiter.need(2).done(), waiter.need(1).done()
     >>> asyncio.run(use())
@@ -58,9 +59,9 @@ class Waiters:
         return sum(len(waiting) for parties in self._waiting.values() for waiting in parties.values())
 
     @contextmanager
-    def waiting(self, session: int, party: int, kinds: Mapping[int, int]) -> Iterator[Waiter]:
-        """In the block, the waiter counts messages of these kinds for the party."""
-        waiter = Waiter(frozenset(kinds), asyncio.get_running_loop().create_future())
+    def waiting(self, session: int, party: int, wanted: Wanted) -> Iterator[Waiter]:
+        """In the block, the waiter counts messages for the party that it wants."""
+        waiter = Waiter(wanted, asyncio.get_running_loop().create_future())
         parties = self._waiting.setdefault(session, {})
         parties.setdefault(party, set()).add(waiter)
         try:
@@ -81,7 +82,7 @@ class Waiters:
             for party in list(parties) if item.recipient == EVERYONE else (item.recipient,):
                 if party != item.sender:
                     for waiter in parties.get(party, ()):
-                        waiter.count(item.kind)
+                        waiter.count(item)
 
     def stop(self) -> None:
         """Wake all requests for good: the relay ends."""

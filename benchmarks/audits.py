@@ -18,6 +18,7 @@ from tpmdp.noise.grid import Grid
 from tpmdp.noise.source import NoiseSource
 from tpmdp.protocol.masks import Mask, from_words, to_words
 from tpmdp.protocol.terms import Terms
+from tpmdp.protocol.vectors import noisy_vector
 from tpmdp.queries.catalogue import KINDS
 from tpmdp.queries.computation import MaskedSum
 from tpmdp.queries.count import Count
@@ -106,12 +107,12 @@ class TooNarrow(Count):
 @contextmanager
 def missing_noise() -> Iterator[None]:
     """The last party adds no noise."""
-    right = session.noisy_vector
+    right = noisy_vector
 
-    def faulty(terms: Terms, index: int, encoded: IntArray, source: NoiseSource) -> Mask:
+    def faulty(terms: Terms, index: int, encoded: IntArray, source: NoiseSource, **group: Any) -> Mask:
         if index == terms.count - 1:
             return to_words(encoded, terms.grid.word)
-        return right(terms, index, encoded, source=source)
+        return right(terms, index, encoded, source=source, **group)
 
     with patch.object(session, "noisy_vector", faulty):
         yield

@@ -18,7 +18,6 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -97,7 +96,7 @@ class Load:
         identity, store = self._identities[index], FreshSecrets()
 
         def make() -> PartySession:
-            return PartySession(terms, index, identity, vector=partial(self._vectors.__getitem__, index), secrets=store)
+            return PartySession(terms, index, identity, vector=lambda *_: self._vectors[index], secrets=store)
 
         deadline = now_s() + DEADLINE_S
         start.wait()

@@ -38,9 +38,21 @@ def test_weights_and_drop_outs_of_the_study_count(tmp_path: Path) -> None:
     assert (plan["tolerate"], plan["weights"]["kind"]) == (1, "balanced")
     weights = [party["weight"] for party in plan["parties"]]
     assert weights == pytest.approx(study.weights.each.tolist(), rel=1e-3)
-    spec = study.spec()
     assert math.isclose(plan["noise"], expect(study).queries[0].noise * study.computation.scales[0], rel_tol=1e-3)
-    assert spec.threshold == 3
+    file.write_text(BALANCED.replace("tolerate = 1", ""))
+    assert json.loads(tpmdp("plan", file, "--json", folder=tmp_path).stdout)["noise"] == plan["noise"]
+
+
+def test_more_drop_outs_than_the_protocol_bears_are_refused(tmp_path: Path) -> None:
+    text = tpmdp("plan", EXAMPLE, "--tolerate", 1, folder=tmp_path).stdout
+    assert "1 party may drop out of the session, at no cost in noise." in text
+    most = "must be at most 1 with 5 parties and threshold 2"
+    assert f"--tolerate = 2 {most}" in refused("plan", EXAMPLE, "--tolerate", 2, folder=tmp_path)
+    file = tmp_path / "study.toml"
+    file.write_text(BALANCED.replace("tolerate = 1", "tolerate = 2").replace('"computational"', '"statistical"'))
+    assert json.loads(tpmdp("plan", file, "--json", folder=tmp_path).stdout)["tolerate"] == 2
+    refusal = "--tolerate = 3 must be at most 2 with 5 parties and threshold 2: more parties must be left than may"
+    assert refusal in refused("plan", file, "--tolerate", 3, folder=tmp_path)
 
 
 def test_flags_replace_what_the_study_says(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ Started as a program this is a party of the relay engine that kills itself befor
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import signal
 import sys
@@ -28,6 +27,7 @@ from tpmdp.engines.relay import worker
 from tpmdp.engines.relay.engine import RelayEngine, _task
 from tpmdp.engines.relay.mailbox import Mailbox
 from tpmdp.errors import DeadlineError, TpmdpError
+from tpmdp.planning.losses import most_lost
 from tpmdp.protocol.graph import MaskGraph
 from tpmdp.protocol.messages import Kind, decode
 from tpmdp.protocol.party import PartySession
@@ -36,31 +36,32 @@ from tpmdp.protocol.terms import Guarantee
 GUARANTEES: Final[tuple[Guarantee, ...]] = ("computational", "statistical")
 KINDS: Final = (Kind.AGREE, Kind.KEYS, Kind.PAD, Kind.SUBMIT)
 SHAPES: Final = [
-    (count, colluders, tolerate)
-    for count in range(3, 7)
+    (guarantee, (count, colluders, tolerate))
+    for guarantee in GUARANTEES
+    for count in range(3, 8)
     for colluders in range(1, count)
-    for tolerate in range(1, count - colluders)
+    for tolerate in range(1, most_lost(count, colluders, guarantee) + 1)
 ]
 LOST: Final = "TPMDP_TEST_LOST"  # party:KIND, comma-separated
 KILLED: Final = "TPMDP_TEST_KILLED"  # a file that a process makes before it is killed
 
 
 def tolerant(count: int, colluders: int, tolerate: int, receivers: Any, guarantee: Guarantee) -> World:
-    world = World(count, colluders + tolerate, receivers, guarantee)
-    world.terms = dataclasses.replace(world.terms, tolerate=tolerate)
-    return world
+    """A session without noise, so that the sum of every group is known."""
+    return World(count, colluders, receivers, guarantee, tolerate=tolerate, has_noise=False)
 
 
 def run(engine: MemoryEngine | RelayEngine, world: World, deadline_s: float = HANG_S) -> Outcome:
-    return engine.run(world.terms, world.identities, world.vectors, deadline_s)
+    return engine.run(world.terms, world.identities, world.vectors, deadline_s, plain=list(world.inputs))
 
 
-def check(world: World, outcome: Outcome, lost: set[int]) -> None:
+def check(world: World, outcome: Outcome, lost: set[int], late: Collection[int] = ()) -> None:
+    """`late` are lost after their submission, and counted."""
     left = set(range(world.terms.count)) - lost
     receivers = set(np.flatnonzero(world.terms.spec.receivers).tolist()) & left
     assert outcome.missing == lost
-    assert set(outcome.sums) == receivers
-    assert outcome.receipts == left - receivers
+    assert set(outcome.sums) == receivers - set(late)
+    assert outcome.receipts == left - receivers - set(late)
     for total in outcome.sums.values():
         assert total.tolist() == world.inputs[sorted(left)].sum(axis=0).tolist()
 
@@ -93,8 +94,7 @@ def may_leave_out_more(world: World, lost: dict[int, Kind]) -> bool:
     return Kind.PAD in lost.values() and len(lost) < world.terms.tolerate
 
 
-@pytest.mark.parametrize("guarantee", GUARANTEES)
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("guarantee", "shape"), SHAPES)
 @pytest.mark.slow
 def test_those_that_are_left_get_their_sum_whoever_is_lost(shape: tuple[int, int, int], guarantee: Guarantee) -> None:
     for size in range(shape[2] + 1):
@@ -103,19 +103,53 @@ def test_those_that_are_left_get_their_sum_whoever_is_lost(shape: tuple[int, int
                 check(world, run(MemoryEngine(lost), world), set(lost))
 
 
-@pytest.mark.parametrize("shape", [(4, 1, 1), (4, 1, 2)])
+@pytest.mark.parametrize(
+    ("guarantee", "shape"),
+    [(guarantee, shape) for guarantee, shape in SHAPES if shape in ((4, 1, 1), (4, 1, 2), (6, 1, 2))],
+)
 @pytest.mark.slow
-def test_every_set_of_lost_parties_at_every_message_is_survived(shape: tuple[int, int, int]) -> None:
-    for guarantee in GUARANTEES:
-        for receivers in ([0], [1, 2]):
-            world = tolerant(*shape, receivers, guarantee)
-            others = [party for party in range(4) if party != world.terms.lead]
-            for size in range(1, shape[2] + 1):
-                for lost in combinations(others, size):
-                    for kind in KINDS:
-                        found = {party: kind for party in lost if sends(world, party, kind)}
-                        if not may_leave_out_more(world, found):
-                            check(world, run(MemoryEngine(found), world), set(found))
+def test_every_set_of_lost_parties_at_every_message_is_survived(
+    guarantee: Guarantee, shape: tuple[int, int, int]
+) -> None:
+    for receivers in ([0], [1, 2]):
+        world = tolerant(*shape, receivers, guarantee)
+        others = [party for party in range(shape[0]) if party != world.terms.lead]
+        for size in range(1, shape[2] + 1):
+            for lost in combinations(others, size):
+                for kind in KINDS:
+                    gone = {party: kind for party in lost if sends(world, party, kind)}
+                    if not may_leave_out_more(world, gone):
+                        check(world, run(MemoryEngine(gone), world), set(gone))
+
+
+@pytest.mark.parametrize("shape", [(4, 1, 1), (5, 2, 1), (6, 1, 2), (10, 2, 3), (20, 5, 7)])
+@pytest.mark.parametrize("kind", [Kind.REVEAL, Kind.RECEIPT])
+def test_parties_lost_after_they_have_submitted_are_counted(shape: tuple[int, int, int], kind: Kind) -> None:
+    """As many as may drop out: the others open the session without them."""
+    world = tolerant(*shape, [0, 1], "computational")
+    late = range(shape[0] - shape[2], shape[0]) if kind == Kind.REVEAL else ()
+    check(world, run(MemoryEngine(dict.fromkeys(late, kind)), world), set(), late)
+
+
+@pytest.mark.parametrize("shape", [(6, 1, 2), (10, 2, 3), (20, 5, 7)])
+def test_parties_lost_before_and_after_their_submissions_count_together(shape: tuple[int, int, int]) -> None:
+    world = tolerant(*shape, [0], "computational")
+    late = range(2, 1 + shape[2])
+    lost = {1: Kind.SUBMIT, **dict.fromkeys(late, Kind.REVEAL)}
+    check(world, run(MemoryEngine(lost), world), {1}, late)
+    with pytest.raises(DeadlineError, match=f"party {shape[2] + 2} dropped out in step reveal"):
+        run(MemoryEngine({**lost, shape[2] + 1: Kind.REVEAL}), world)
+
+
+@pytest.mark.parametrize("kind", [Kind.SHARE, Kind.SUBMIT, Kind.REVEAL])
+def test_keepers_that_are_lost_are_survived(kind: Kind) -> None:
+    """Before their shares have left, and after; of every two parties, for some are keepers."""
+    world = tolerant(7, 1, 2, [0], "computational")
+    for keepers in combinations(range(1, 7), 2):
+        outcome = run(MemoryEngine(dict.fromkeys(keepers, kind)), world)
+        late = set(keepers) - outcome.missing
+        assert kind != Kind.REVEAL or late == set(keepers)
+        check(world, outcome, set(outcome.missing), late if kind == Kind.REVEAL else ())
 
 
 def test_a_party_that_waits_for_a_pad_of_a_lost_one_is_not_left_out() -> None:
@@ -134,8 +168,7 @@ def test_left_out_for_want_of_a_pad_or_not_the_sum_is_that_of_the_group() -> Non
             check(world, outcome, set(outcome.missing))
 
 
-@pytest.mark.parametrize("guarantee", GUARANTEES)
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("guarantee", "shape"), SHAPES)
 @pytest.mark.slow
 def test_more_lost_than_may_be_is_an_error_that_names_them_and_nobody_has_a_sum(
     shape: tuple[int, int, int], guarantee: Guarantee, monkeypatch: pytest.MonkeyPatch
@@ -158,15 +191,13 @@ def test_more_lost_than_may_be_is_an_error_that_names_them_and_nobody_has_a_sum(
         assert not any(party.done for party in parties)
 
 
-@pytest.mark.parametrize("guarantee", GUARANTEES)
-def test_a_party_lost_when_self_masks_are_revealed_ends_the_session(
-    guarantee: Guarantee,
-) -> None:
+def test_a_party_lost_when_self_masks_are_revealed_ends_the_session() -> None:
+    """With the statistical guarantee, where no shares can stand in for a whole pad."""
     for shape in [(3, 1, 1), (5, 2, 2), (6, 1, 4)]:
-        world = tolerant(*shape, [0, 1], guarantee)
+        world = tolerant(*shape, [0, 1], "statistical")
         with pytest.raises(DeadlineError, match="party 3 dropped out in step reveal"):
             run(MemoryEngine({2: Kind.REVEAL}), world)
-    world = tolerant(6, 1, 2, [0], guarantee)
+    world = tolerant(6, 1, 2, [0], "statistical")
     with pytest.raises(DeadlineError, match="party 3 dropped out in step reveal"):  # in a later attempt, too
         run(MemoryEngine({5: Kind.SUBMIT, 2: Kind.REVEAL}), world)
 
@@ -186,10 +217,17 @@ def test_the_sum_of_the_others_when_processes_are_killed(
     assert [sent > 0 for sent in outcome.bytes_sent] == [party not in lost for party in range(4)]
 
 
+@pytest.mark.process
+def test_a_process_killed_before_it_reveals_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = tolerant(4, 1, 1, [0, 3], "computational")
+    monkeypatch.setenv(LOST, "2:REVEAL")
+    check(world, run(RelayEngine("tests.engines.test_engine_dropouts", patience_s=1.0), world), set(), [2])
+
+
 @pytest.fixture(scope="module")
 def lost_at_the_end(tmp_path_factory: pytest.TempPathFactory) -> TpmdpError:
     """How the relay engine fails when a process is killed before it reveals its self-mask."""
-    world = tolerant(3, 1, 1, [0], "computational")
+    world = tolerant(3, 1, 1, [0], "statistical")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(LOST, "2:REVEAL")
         patch.setenv(KILLED, str(tmp_path_factory.mktemp("lost") / "killed"))
@@ -200,7 +238,7 @@ def lost_at_the_end(tmp_path_factory: pytest.TempPathFactory) -> TpmdpError:
 
 @pytest.mark.process
 def test_no_sum_when_a_process_is_killed_before_it_reveals(lost_at_the_end: TpmdpError) -> None:
-    assert "no self-mask from party 3" in str(lost_at_the_end)
+    assert "no opening from party 3" in str(lost_at_the_end)
 
 
 @pytest.mark.process
@@ -238,7 +276,8 @@ def test_a_worker_goes_on_in_its_attempt_when_the_relay_was_started_anew(monkeyp
         attempts.extend([party.attempt, make().attempt])
         raise DeadlineError("enough")
 
-    task = _task(world.terms, 0, world.identities[0], url="http://127.0.0.1:1", deadline_s=1.0, patience_s=1.0)
+    times = {"deadline_s": 1.0, "patience_s": 1.0}
+    task = _task(world.terms, 0, world.identities[0], url="http://127.0.0.1:1", has_plain=False, **times)
     monkeypatch.setattr(worker, "Mailbox", NoMailbox)
     monkeypatch.setattr(worker, "drive", drive)
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=BytesIO(task + world.vectors[0].tobytes() + b"go\n")))

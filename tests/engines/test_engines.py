@@ -142,21 +142,32 @@ def test_the_server_of_flower_is_a_party_like_any_other(flower: FlowerEngine, se
 def test_nodes_of_flower_may_fail_before_they_have_submitted(
     flower: FlowerEngine, server: int | None, kind: Kind
 ) -> None:
-    world = World(5, 3, [0, 4], label=f"fail {server} {kind}")
-    world.terms = dataclasses.replace(world.terms, tolerate=2)
+    world = World(6, 1, [0, 4], label=f"fail {server} {kind}", tolerate=2, has_noise=False)
     flower.server, flower.lost = server, {1: kind, 4: kind}
-    outcome = run(flower, world)
+    outcome = flower.run(world.terms, world.identities, world.vectors, HANG_S, plain=list(world.inputs))
     assert outcome.missing == {1, 4}
     assert set(outcome.sums) == {0}
-    assert outcome.sums[0].tolist() == world.inputs[[0, 2, 3]].sum(axis=0).tolist()
+    assert outcome.sums[0].tolist() == world.inputs[[0, 2, 3, 5]].sum(axis=0).tolist()
+
+
+@pytest.mark.flower
+@pytest.mark.process
+@pytest.mark.parametrize("server", [None, 0])
+def test_nodes_of_flower_that_fail_after_they_have_submitted_are_counted(
+    flower: FlowerEngine, server: int | None
+) -> None:
+    world = World(6, 1, [0], label=f"late {server}", tolerate=2)
+    flower.server, flower.lost = server, {1: Kind.REVEAL, 4: Kind.REVEAL}
+    outcome = run(flower, world)
+    assert outcome.sums[0].tolist() == world.total
+    assert outcome.receipts == {2, 3, 5}
 
 
 @pytest.mark.flower
 @pytest.mark.process
 def test_who_is_lost_on_flower_in_the_last_step_or_leads_ends_the_session(flower: FlowerEngine) -> None:
     for lost, kind in ((3, Kind.REVEAL), (0, Kind.KEYS)):
-        world = World(5, 3, [0, 4], label=f"end {lost}")
-        world.terms = dataclasses.replace(world.terms, tolerate=2)
+        world = World(5, 1, [0, 4], "statistical", label=f"end {lost}", tolerate=2)
         flower.lost = {lost: kind}
         with pytest.raises(DeadlineError, match=world.terms.spec.name(lost)):
             run(flower, world)

@@ -31,11 +31,6 @@ def test_each_party_finds_its_own_threshold(guarantee: Any) -> None:
     assert text.startswith(f"{guarantee}: holds against")
 
 
-def test_those_that_may_drop_out_are_not_counted_as_colluders() -> None:
-    text = guarantee_text(dataclasses.replace(terms_of([2, 3, 3, 2]), tolerate=1))
-    assert "at most 1 party for alpha, delta and of at most 2 parties for beta, gamma, and whichever 1 drop out" in text
-
-
 def test_a_common_threshold_is_said_once() -> None:
     assert guarantee_text(terms_of([2, 2, 2, 2])) == guarantee_text(terms_of(2))
     assert "coalitions of at most 2 parties that cannot break" in guarantee_text(terms_of(2))

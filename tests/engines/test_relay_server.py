@@ -449,8 +449,9 @@ def test_the_status_shows_who_has_sent_what_to_parties_only_and_changes_nothing(
     mended = Message(Kind.KEYS, 1, 8, EVERYONE, study.id, bytes(31) + b"1", bytes(32))
     study.post(8, encode(mended, study.identities[8]))
     study.post(0, study.message(0, 1, bytes(32), Kind.RECEIPT, 2))
-    study.post(3, study.message(3, EVERYONE, bytes(32), Kind.RECEIPT, 2))  # no honest party does that
-    assert status() == expected | {"answered": [0, 1, 3], "other_plan": [8]}
+    assert status() == expected | {"answered": [0, 1], "other_plan": [8]}
+    study.post(3, study.message(3, EVERYONE, bytes(32), Kind.RECEIPT, 2))  # to all that have submitted, and from 3
+    assert status() == expected | {"answered": [0, 1, 2, 3], "other_plan": [8]}
     assert study.get(0)[: len(before[0])] == before[0]
 
 

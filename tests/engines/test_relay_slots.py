@@ -8,7 +8,6 @@ import os
 import sqlite3
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -28,10 +27,12 @@ from tpmdp.engines.relay.session_rows import (
 )
 from tpmdp.engines.relay.store import RelayStore
 from tpmdp.errors import FileError
+from tpmdp.planning.losses import most_lost
 from tpmdp.protocol.messages import EVERYONE, Kind, Message, decode, encode
 from tpmdp.protocol.party import PartySession, TooEarlyError
 from tpmdp.protocol.secrets import FreshSecrets
 from tpmdp.protocol.terms import Guarantee
+from tpmdp.protocol.vectors import attempt_vectors
 
 Posted = dict[tuple[int, int], list[bytes]]  # by sender and attempt
 
@@ -41,7 +42,7 @@ def honest_posts(world: World, silent: frozenset[int]) -> Posted:
     terms = world.terms
     parties = [
         PartySession(
-            terms, i, world.identities[i], vector=partial(world.vectors.__getitem__, i), secrets=FreshSecrets()
+            terms, i, world.identities[i], attempt_vectors(terms, i, world.vectors[i], world.inputs[i]), FreshSecrets()
         )
         for i in range(terms.count)
     ]
@@ -83,7 +84,7 @@ def sessions() -> list[tuple[int, Guarantee, int, str]]:
         for guarantee in guarantees
         for tolerate in (0, 1, 2)
         for receivers in ("one", "all")
-        if tolerate < count - 1
+        if tolerate <= most_lost(count, 1, guarantee)
     ]
 
 
@@ -97,8 +98,9 @@ def test_honest_parties_find_room_for_all_they_post(
 ) -> None:
     """And for one more message to each other party, in every attempt."""
     chosen = [0] if receivers == "one" else list(range(count))
-    world = World(count, count - 1, chosen, guarantee)  # the densest graph: everybody is everybody's neighbour
-    world.terms = dataclasses.replace(world.terms, tolerate=tolerate)
+    # The densest graph that is possible: without drop-outs, everybody is everybody's neighbour.
+    fitting = (each for each in range(1, count) if most_lost(count, each, guarantee) >= tolerate)
+    world = World(count, max(fitting), chosen, guarantee, tolerate=tolerate, has_noise=False)
     posted = honest_posts(world, frozenset(range(count - tolerate, count)))
     assert (max(attempt for _, attempt in posted) > 1) == (tolerate > 0)
     assert max(map(len, posted.values())) + count - 1 <= slots_of(count)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -15,17 +16,20 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from numpy.typing import NDArray
 
 from tests.flower.local_grid import fields
-from tests.flower.world import GROUP, KEYS, OPEN, RECEIPT, Peeled, World, outbox, peel, record_of_arrays
+from tests.flower.world import GROUP, KEYS, OPEN, RECEIPT, REVEAL, SHARE, Peeled, World, outbox, peel, record_of_arrays
 from tpmdp.flower.introduction import question, statement
 from tpmdp.flower.round_terms import Training
 from tpmdp.flower.wire import bytes_of, pack, pack_text, record_of
-from tpmdp.protocol.channel import open_sealed
+from tpmdp.protocol.channel import open_sealed, seal
 from tpmdp.protocol.graph import MaskGraph
 from tpmdp.protocol.group import to_bits
 from tpmdp.protocol.hybrid import Capsule, HybridKey, exchange_hash
+from tpmdp.protocol.keepers import draw_keepers
 from tpmdp.protocol.masks import expand, mask_key, word_type
 from tpmdp.protocol.messages import EVERYONE, HASH_BYTES, Kind, MessageError, decode, digest_of, encode, verify
 from tpmdp.protocol.messages import Message as Signed
+from tpmdp.protocol.rules import COUNTED_BYTES
+from tpmdp.protocol.shares import SHARE_BYTES, check_value, combine, mask_seed
 from tpmdp.protocol.terms import Terms
 from tpmdp.spec import Party
 
@@ -38,25 +42,28 @@ def changed(terms: Terms, **fields: Any) -> str:
 
 
 class Hostile:
-    """The server of a world. `keys` are its keys by attempt.
+    """The server of a world. `keys` are its keys by attempt; the `colluding` clients give it theirs.
 
-    It hands on the pads that clients send each other, and sends its own, with whatever it asks: without them nobody
-    would submit.
+    It hands on the pads and shares that clients send each other, and sends those of the parties that it plays, with
+    whatever it asks: without them nobody would submit, and nobody would open anything.
     """
 
-    def __init__(self, world: World, **training: Any) -> None:
+    def __init__(self, world: World, colluding: Iterable[int] = (), **training: Any) -> None:
         self.world = world
         settings: dict[str, Any] = {"name": "test", "clip": 1.0, "entries": len(world.updates[0])}
         self.training = Training(**{**settings, **training})
         self.keys = [HybridKey.fresh() for _ in range(8)]
+        self.colluding = {client + 1: [HybridKey.fresh() for _ in range(8)] for client in colluding}  # by party
+        self.gives_shares = True  # whether colluding keepers send theirs
         self._told: dict[int, dict[tuple[bytes, int], dict[int, bytes]]] = {}  # digests of keys, by whom we told them
         self._digests: dict[tuple[bytes, int, int], bytes] = {}  # of the clients' own, as `_clients`
         self._listed: dict[tuple[int, bytes, int], bytes] = {}  # by client, plan hash and attempt
+        self._views: dict[tuple[int, bytes, int], dict[int, bytes]] = {}  # the digests in it, by party
         self._groups: dict[tuple[bytes, int], list[int]] = {}  # by plan hash and attempt
         self._led: dict[tuple[bytes, int], Terms] = {}  # by plan hash and attempt
-        self._capsules: dict[bytes, Capsule] = {}  # by the public key of a client
+        self._capsules: dict[tuple[int, bytes], Capsule] = {}  # by the party that it plays, and a client's public key
         self._clients: dict[tuple[bytes, int, int], bytes] = {}  # their keys by plan hash, attempt and party
-        self._pads: dict[int, dict[bytes, None]] = {}  # by the party that they are for
+        self._mail: dict[int, dict[bytes, None]] = {}  # by the party that it is for
 
     @property
     def public(self) -> bytes:
@@ -70,13 +77,26 @@ class Hostile:
 
     # What it sends ---------------------------------------------------------------------------------------------------
 
-    def sign(self, terms: Terms, kind: Kind, attempt: int, body: bytes, to: int = EVERYONE) -> bytes:
-        return encode(Signed(kind, attempt, 0, to, terms.session, terms.plan_hash, body), self.world.server)
+    def sign(self, terms: Terms, kind: Kind, attempt: int, body: bytes, to: int = EVERYONE, sender: int = 0) -> bytes:
+        envelope = Signed(kind, attempt, sender, to, terms.session, terms.plan_hash, body)
+        return encode(envelope, self._identity(sender))
+
+    def _identity(self, party: int) -> Ed25519PrivateKey:
+        """Of the server, or of a client that colludes with it."""
+        assert party == 0 or party in self.colluding
+        return self.world.settings(party - 1).identity if party else self.world.server
+
+    def _own(self, party: int, attempt: int) -> HybridKey:
+        return self.colluding[party][attempt] if party else self.keys[attempt]
 
     def key_message(self, terms: Terms, attempt: int = 1, key: int | None = None, body: bytes = b"") -> bytes:
         own = self.keys[attempt if key is None else key]
         self._led[terms.plan_hash, attempt] = terms
         return self.sign(terms, Kind.KEYS, attempt, body or own.public)
+
+    def colluder_key(self, terms: Terms, party: int, attempt: int = 1) -> bytes:
+        """The key of a client that colludes with the server."""
+        return self.sign(terms, Kind.KEYS, attempt, self._own(party, attempt).public, sender=party)
 
     def group_message(self, terms: Terms, attempt: int, members: Iterable[int]) -> bytes:
         self._groups[terms.plan_hash, attempt] = sorted(members)
@@ -87,8 +107,9 @@ class Hostile:
         return self.sign(terms, Kind(OPEN), submission.attempt, body, submission.sender)
 
     def receipt_message(self, terms: Terms, submission: Peeled) -> bytes:
-        body = digest_of(submission.data)
-        return self.sign(terms, Kind(RECEIPT), submission.attempt, body, submission.sender)
+        halves = [bytes(COUNTED_BYTES)] * terms.count
+        halves[submission.sender] = digest_of(submission.data)[:COUNTED_BYTES]
+        return self.sign(terms, Kind(RECEIPT), submission.attempt, b"".join(halves))
 
     def ask(
         self,
@@ -102,8 +123,11 @@ class Hostile:
     ) -> Message:
         """Any request; `train` comes with a model."""
         asks = question(self.public, bytes(32)) if more.get("enrol") is True else {}
+        lists = self._lists(number + 1, inbox)
         self._make_pads()
-        inbox = [*inbox, *self._lists(number + 1, inbox), *self._pads.get(number + 1, {})]
+        self._make_shares()
+        mail = [data for data in self._mail.get(number + 1, {}) if self._is_of_use(peel(data))]
+        inbox = [*inbox, *lists, *mail]
         fields: dict[str, Any] = {"inbox": pack(inbox), **asks, **more}
         if terms is not None:
             fields["terms"] = pack_text(terms if isinstance(terms, str) else terms.canonical())
@@ -116,7 +140,7 @@ class Hostile:
             content["config"] = ConfigRecord({"server-round": 1})
         message = Message(content, dst_node_id=100 + number, message_type=kind)
         reply = self.world.grid.deliver(number, message)
-        self._note_pads(reply)
+        self._note(reply)
         return reply
 
     def _lists(self, party: int, inbox: Sequence[bytes]) -> list[bytes]:
@@ -136,77 +160,188 @@ class Hostile:
             members = self._groups.get((plan_hash, attempt), list(range(terms.count)))
             each = {**digests, party: own}
             if set(members) <= set(each) and (party, plan_hash, attempt) not in self._listed:
-                body = b"".join(each[one] if one in members else bytes(HASH_BYTES) for one in range(terms.count))
+                view = {member: each[member] for member in members}
+                body = b"".join(view.get(place, bytes(HASH_BYTES)) for place in range(terms.count))
+                self._views[party, plan_hash, attempt] = view
                 self._listed[party, plan_hash, attempt] = self.sign(terms, Kind.LIST, attempt, body)
-        return [data for (one, *_), data in self._listed.items() if one == party]
+        return [data for (recipient, *_), data in self._listed.items() if recipient == party]
 
-    def _note_pads(self, reply: Message) -> None:
-        """Keep what goes to other clients."""
+    def _note(self, reply: Message) -> None:
+        """Keep keys, and what goes to other clients or opens an attempt."""
         for message in outbox(reply) if reply.has_content() else ():
-            if message.kind == Kind.PAD:
-                self._pads.setdefault(message.recipient, {})[message.data] = None
+            if message.kind in (Kind.PAD, SHARE, REVEAL):
+                self._mail.setdefault(message.recipient, {})[message.data] = None
             if message.kind == KEYS:
                 self._clients[message.plan, message.attempt, message.sender] = message.body
                 self._digests[message.plan, message.attempt, message.sender] = digest_of(message.data)
 
+    def _is_of_use(self, message: Peeled) -> bool:
+        """Whether the recipient of a share sees the same keys as its sender, and would not stop."""
+        place = message.plan, message.attempt
+        sender, recipient = self._views.get((message.sender, *place)), self._views.get((message.recipient, *place))
+        return message.kind != SHARE or message.sender in self.colluding or (sender is not None and sender == recipient)
+
     def _make_pads(self) -> None:
-        """What the server owes the clients for keys that they have sent."""
+        """What the server, and clients that collude with it, owe the clients for keys that they have sent."""
         for (plan_hash, attempt, party), public in self._clients.items():
             terms = self._led.get((plan_hash, attempt))
-            if terms is not None and party in self._partners(terms, attempt)[0]:
-                body = self.capsule(public).ciphertext
-                self._pads.setdefault(party, {})[self.sign(terms, Kind.PAD, attempt, body, party)] = None
+            for own in (0, *self.colluding) if terms is not None else ():
+                assert terms is not None
+                if own not in self._members(terms, attempt) or party not in self._partners(terms, attempt, own)[0]:
+                    continue
+                if terms.guarantee == "statistical":
+                    if (party, plan_hash, attempt) not in self._views:
+                        continue
+                    content = self.bound(terms, attempt, party) + bytes(terms.masked_bytes)
+                    data = self._sealed(terms, Kind.PAD, attempt, sender=own, to=party, content=content)
+                else:
+                    ciphertext = self.capsule(public, own).ciphertext
+                    data = self.sign(terms, Kind.PAD, attempt, ciphertext, to=party, sender=own)
+                self._mail.setdefault(party, {})[data] = None
 
-    def _partners(self, terms: Terms, attempt: int) -> tuple[list[int], list[int]]:
-        """The clients that the server sends a pad, and those that send it one, in a circulant."""
-        members = self._groups.get((terms.plan_hash, attempt), list(range(terms.count)))
-        ranks = MaskGraph.draw(len(members), terms.colluders, bytes(32)).partners(members.index(0))
+    def _make_shares(self) -> None:
+        """Shares of zero from colluding keepers, for each client that sees them as such."""
+        for party, plan_hash, attempt in self._views if self.gives_shares else ():
+            terms = self._led[plan_hash, attempt]
+            for keeper in self.colluding.keys() & set(self.keepers(terms, attempt, party)):
+                nothing = bytes(SHARE_BYTES)
+                content = self.bound(terms, attempt, party) + check_value(nothing) + nothing
+                data = self._sealed(terms, Kind.SHARE, attempt, sender=keeper, to=party, content=content)
+                self._mail.setdefault(party, {})[data] = None
+
+    def _sealed(self, terms: Terms, kind: Kind, attempt: int, *, sender: int, to: int, content: bytes) -> bytes:
+        public = self._clients[terms.plan_hash, attempt, to]
+        envelope = Signed(kind, attempt, sender, to, terms.session, terms.plan_hash, b"")
+        capsule = self.capsule(public, sender)
+        sealed = seal(self._own(sender, attempt), public, envelope, capsule=capsule, content=content)
+        return encode(sealed, self._identity(sender))
+
+    def bound(self, terms: Terms, attempt: int, party: int) -> bytes:
+        """What a client's masks are bound to, by the list of keys that it was told."""
+        return self._bound(terms, self._views[party, terms.plan_hash, attempt])
+
+    def _bound(self, terms: Terms, view: Mapping[int, bytes]) -> bytes:
+        members, domain = sorted(view), b"tpmdp keys 2"
+        if terms.tolerate:
+            sigma = terms.among(members).sigma.astype(">i8").tobytes()
+            domain = b"tpmdp group 3" + to_bits(members, terms.count) + terms.openings.to_bytes(8, "big") + sigma
+        return hashlib.sha256(domain + b"".join(view[member] for member in members)).digest()
+
+    def keepers(self, terms: Terms, attempt: int, party: int) -> tuple[int, ...]:
+        """Who keeps the attempt closed, by the list of keys that a client was told."""
+        return self._keepers(terms, self._views[party, terms.plan_hash, attempt])
+
+    def _keepers(self, terms: Terms, view: Mapping[int, bytes]) -> tuple[int, ...]:
+        if not terms.tolerate or terms.guarantee == "statistical":
+            return ()
+        return draw_keepers(self._bound(terms, view), sorted(view), 0, threshold=terms.colluders)
+
+    def keepers_with(self, terms: Terms, keys: Iterable[bytes]) -> tuple[int, ...]:
+        """Who would keep an attempt closed with these keys."""
+        return self._keepers(terms, {peel(data).sender: digest_of(data) for data in keys})
+
+    def _members(self, terms: Terms, attempt: int) -> list[int]:
+        return self._groups.get((terms.plan_hash, attempt), list(range(terms.count)))
+
+    def _partners(self, terms: Terms, attempt: int, party: int = 0) -> tuple[list[int], list[int]]:
+        """Whom a party sends a pad, and who sends it one, in a circulant."""
+        members = self._members(terms, attempt)
+        ranks = MaskGraph.draw(len(members), terms.colluders, bytes(32)).partners(members.index(party))
         return [members[rank] for rank in ranks.outgoing], [members[rank] for rank in ranks.incoming]
 
-    def capsule(self, public: bytes) -> Capsule:
-        """What the server has encapsulated to a client's key."""
-        if public not in self._capsules:
-            self._capsules[public] = Capsule.to(public)
-        return self._capsules[public]
+    def capsule(self, public: bytes, party: int = 0) -> Capsule:
+        """What a party that it plays has encapsulated to a client's key."""
+        if (party, public) not in self._capsules:
+            self._capsules[party, public] = Capsule.to(public)
+        return self._capsules[party, public]
 
     def offer(self, number: int, terms: Terms | str) -> list[Peeled]:
         return outbox(self.ask(number, terms=terms))
 
     def offer_all(self, terms: Terms | str) -> list[bytes]:
         """The keys that all clients sign for terms."""
-        replies = [self.offer(number, terms) for number in range(self.world.count)]
-        return [message.data for reply in replies for message in reply if message.kind == KEYS]
+        keys = []
+        for number in range(self.world.count):
+            if number + 1 in self.colluding:
+                keys.append(self.colluder_key(terms if isinstance(terms, Terms) else Terms.parse(terms), number + 1))
+            else:
+                keys += [message.data for message in self.offer(number, terms) if message.kind == KEYS]
+        return keys
 
     # What it makes of what it gets -----------------------------------------------------------------------------------
 
     def content(self, message: Peeled, client_key: bytes) -> bytes:
-        """What is sealed for the server."""
-        return open_sealed(self.keys[message.attempt], client_key, decode(message.data))
+        """What is sealed for the server, or for a client that colludes with it."""
+        return open_sealed(self._own(message.recipient, message.attempt), client_key, decode(message.data))
 
     def words(self, terms: Terms, submission: Peeled, client_key: bytes) -> NDArray[Any]:
-        """A submission without the mask that the server shares with the client."""
-        content = self.content(submission, client_key)
+        """A submission without the masks that the client shares with the server, and with those who collude with it."""
+        content, client = self.content(submission, client_key), submission.sender
         words = np.frombuffer(content[32:], dtype=word_type(terms.grid.word))[: terms.grid.dimension].copy()
-        own, (outgoing, incoming) = self.keys[submission.attempt], self._partners(terms, submission.attempt)
-        if submission.sender in outgoing + incoming:
-            ciphertext, inner = self.capsule(client_key)
+        for party in {0, *self.colluding} & set(self._members(terms, submission.attempt)):
+            own = self._own(party, submission.attempt)
+            outgoing, incoming = self._partners(terms, submission.attempt, party)
+            if client not in outgoing + incoming:
+                continue
+            ciphertext, inner = self.capsule(client_key, party)
             sides = own.public, client_key
-            if submission.sender in incoming:
-                ciphertext = self._sent_pad(submission).body
+            if client in incoming:
+                ciphertext = self._sent_pad(submission, party).body
                 inner, sides = own.opened(ciphertext), (client_key, own.public)
             context = content[:32] + exchange_hash(*sides, ciphertext)
-            agreed = own.agreed(client_key, inner)
-            key = mask_key(agreed, terms.session, 0, high=submission.sender, context=context)
-            words += expand(key, len(words), terms.grid.word)  # the client, whose number is higher, has subtracted it
+            low, high = sorted((party, client))
+            key = mask_key(own.agreed(client_key, inner), terms.session, low, high=high, context=context)
+            mask = expand(key, len(words), terms.grid.word)
+            words = words + mask if client > party else words - mask  # the client has done the opposite
         return words
 
-    def _sent_pad(self, submission: Peeled) -> Peeled:
-        """What the sender of a submission has encapsulated to the server for it."""
-        slot = (submission.plan, submission.attempt, submission.sender)
-        return next(pad for pad in map(peel, self._pads[0]) if (pad.plan, pad.attempt, pad.sender) == slot)
+    def _sent_pad(self, submission: Peeled, party: int) -> Peeled:
+        """What the sender of a submission has encapsulated to a party for it."""
+        slot = (Kind.PAD, submission.plan, submission.attempt, submission.sender)
+        return next(
+            pad for pad in map(peel, self._mail[party]) if (pad.kind, pad.plan, pad.attempt, pad.sender) == slot
+        )
 
-    def self_mask(self, terms: Terms, reveal: Peeled, client_key: bytes) -> NDArray[Any]:
-        return expand(self.content(reveal, client_key), terms.masked_words, terms.grid.word)[: terms.grid.dimension]
+    def shares(self, terms: Terms, attempt: int, party: int) -> dict[int, dict[int, bytes]]:
+        """All shares of honest keepers' seeds that it has, by keeper and holder, for the keys that a client saw."""
+        view, bound = self._views[party, terms.plan_hash, attempt], self.bound(terms, attempt, party)
+        shares: dict[int, dict[int, bytes]] = {
+            keeper: {} for keeper in self._keepers(terms, view) if keeper not in self.colluding
+        }
+        mail = [peel(data) for holder in (0, *self.colluding) for data in self._mail.get(holder, {})]
+        for message in mail:
+            place = message.sender, terms.plan_hash, attempt
+            if (message.plan, message.attempt) != place[1:] or self._views.get(place) != view:
+                continue
+            if message.kind == SHARE:
+                content = self.content(message, self._clients[terms.plan_hash, attempt, message.sender])
+                assert content[:32] == bound
+                shares[message.sender][message.recipient] = content[-SHARE_BYTES:]
+            if message.kind == REVEAL:
+                content = self.content(message, self._clients[terms.plan_hash, attempt, message.sender])
+                assert len(content) == terms.keepers_max * SHARE_BYTES
+                for start, keeper in enumerate(self._keepers(terms, view)):
+                    if keeper in shares:
+                        share = content[start * SHARE_BYTES : (start + 1) * SHARE_BYTES]
+                        shares[keeper][message.sender] = share
+        return shares
+
+    def keeper_masks(self, terms: Terms, attempt: int, party: int) -> dict[int, NDArray[Any]]:
+        """The masks of honest keepers that it has shares enough for, by keeper."""
+        bound, length = self.bound(terms, attempt, party), terms.masked_words
+        return {
+            keeper: expand(
+                mask_seed(combine(dict(list(each.items())[: terms.openings])), bound), length, terms.grid.word
+            )[: terms.grid.dimension]
+            for keeper, each in self.shares(terms, attempt, party).items()
+            if len(each) >= terms.openings
+        }
+
+    def unmasked(self, terms: Terms, submission: Peeled, client_key: bytes) -> NDArray[Any]:
+        """A submission without all masks that it knows."""
+        words = self.words(terms, submission, client_key)
+        masks = self.keeper_masks(terms, submission.attempt, submission.sender)
+        return words - masks[submission.sender] if submission.sender in masks else words
 
 
 def sign_claim(identity: Ed25519PrivateKey, request: Message, reply: Message) -> None:

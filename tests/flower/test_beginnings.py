@@ -180,7 +180,7 @@ def test_settings_of_the_wrapped_strategy_that_do_not_count_are_named_once(
 
 def test_too_much_tolerance_is_named_as_it_was_set(tmp_path: Path, lines: pytest.LogCaptureFixture) -> None:
     world = make_world(tmp_path, 6)
-    rule = r"threshold \+ tolerate = 2 \+ 5 must be at most the number of clients \(6\)"
+    rule = "tolerate = 5 must be at most 2 with 6 clients and threshold 2: lower one of them, or have more clients"
     with pytest.raises(InputError, match=rule):
         world.start(world.strategy(threshold=2, tolerate=5))
     assert lines.text.count("6 clients enrolled") == 1
@@ -232,6 +232,21 @@ def test_a_mod_that_fails_before_ours_in_a_later_round_is_told_from_a_missing_mo
     assert "give its app the mod" not in lines.text
     assert "drop-outs: 1; sessions without an answer: 1" in strategy.summary
     assert [len(world.charged(number)) for number in range(3)] == [3, 3, 1]
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_tolerance_is_advised_only_where_the_training_could_have_it(
+    tmp_path: Path, count: int, lines: pytest.LogCaptureFixture
+) -> None:
+    """The server and three clients can do without one of them; the server and two cannot."""
+    world = make_world(tmp_path, count, rounds=5)
+    lost = iter([True])
+    world.grid.lose_request = lambda number, message: (
+        number == 1 and "train" in fields_of(message.content) and next(lost, False)
+    )
+    world.start(world.strategy())
+    assert "round 1 gave no answer" in lines.text
+    assert ("with tolerate=1 it would go on" in lines.text) == (count == 3)
 
 
 def broken(number: int, message: Message, content: RecordDict) -> RecordDict:

@@ -84,6 +84,25 @@ def silent(document: dict[str, Any]) -> None:
     document["sigma"] = [0] * 5
 
 
+def no_losses(change: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, Any]], None]:
+    """The same in a session in which nobody may drop out."""
+
+    def both(document: dict[str, Any]) -> None:
+        del document["tolerate"], document["needs"]
+        change(document)
+
+    return both
+
+
+def both_lowered(document: dict[str, Any]) -> None:
+    """Half the noise, and less than that of what was promised of it."""
+    halved(document)
+    document["needs"] = [times(0.2)(need) for need in document["needs"]]
+
+
+TOO_LITTLE = "honest noise in the group = .* is less than client-0 needs in every group"
+
+
 REFUSED: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
     "epsilon raised": (replaced("epsilon", 1, times(1.000001)), "more than client-0 allows"),
     "epsilon doubled": (replaced("epsilon", 1, times(2.0)), "more than client-0 allows"),
@@ -92,10 +111,29 @@ REFUSED: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
     "delta raised": (replaced("delta", 1, times(1.000001)), "more than client-0 allows"),
     "delta nan": (replaced("delta", 1, lambda _: "nan"), "delta"),
     "epsilon lowered without more noise": (replaced("epsilon", 1, times(0.9)), "breaks the budget"),
-    "threshold lowered": (fields(threshold=2), "less than client-0 asks for"),
-    "own threshold lowered": (fields(threshold=[3, 2, 3, 3, 3]), "less than client-0 asks for"),
-    "threshold raised without more noise": (fields(threshold=4), "breaks the budget"),
-    "more may drop out": (fields(tolerate=2), "less than client-0 asks for"),
+    "threshold lowered": (fields(threshold=1), "less than client-0 asks for"),
+    "threshold lowered, nobody drops out": (no_losses(fields(threshold=1)), "less than client-0 asks for"),
+    "own threshold lowered": (no_losses(fields(threshold=[2, 1, 2, 2, 2])), "less than client-0 asks for"),
+    "own threshold lowered where clients may drop out": (fields(threshold=[2, 1, 2, 2, 2]), "needs one threshold"),
+    "threshold raised without more noise": (no_losses(fields(threshold=3)), "breaks the budget"),
+    "threshold raised where clients may drop out": (fields(threshold=3), "tolerate = 1 must be at most 0"),
+    "more may drop out than possible": (fields(tolerate=2), "tolerate = 2 must be at most 1 with 5 parties"),
+    "needs raised": (replaced("needs", 1, times(1.5)), TOO_LITTLE),
+    "needs lowered": (replaced("needs", 1, times(0.5)), "breaks the budget"),
+    "needs and noise lowered": (both_lowered, "breaks the budget"),
+    "no need": (replaced("needs", 1, lambda _: (0.0).hex()), "breaks the budget"),
+    "need nan": (replaced("needs", 1, lambda _: "nan"), "must be 5 numbers"),
+    "need negative": (replaced("needs", 1, times(-1.0)), "must be 5 numbers"),
+    "needs of others too large for the grid": (replaced("needs", 2, times(1e4)), "needs of groups|wrap"),
+    "one need too few": (lambda document: document["needs"].pop(), "must be 5 numbers"),
+    "needs without drop-outs": (lambda document: document.pop("tolerate"), "belong to drop-outs"),
+    "drop-outs without needs": (lambda document: document.pop("needs"), "belong to drop-outs"),
+    "not public": (lambda document: document.pop("public"), "must say that everybody gets the model"),
+    "not public, nobody drops out": (
+        no_losses(lambda document: document.pop("public")),
+        "must say that everybody gets the model",
+    ),
+    "public no longer true": (fields(public=False), "canonical"),
     "sensitivity lowered": (replaced("sensitivity", 1, times(1 - 2**-40)), "less than clipped updates have"),
     "sensitivity zero": (replaced("sensitivity", 1, lambda _: (0.0).hex()), "less than clipped updates have"),
     "sensitivity nan": (replaced("sensitivity", 1, lambda _: "nan"), "sensitivity"),
@@ -129,10 +167,14 @@ REFUSED: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
     "server with another key": (other_key(0), "not a peer"),
     "unknown peer": (replaced("names", 3, lambda _: "stranger"), "not a peer"),
     "server by another name": (replaced("names", 0, lambda _: "boss"), "not a peer"),
-    "sigma halved": (halved, "breaks the budget"),
-    "no noise": (silent, "breaks the budget"),
-    "own noise missing": (replaced("sigma", 1, lambda _: 0), "breaks the budget"),
-    "another's noise missing": (replaced("sigma", 4, lambda _: 0), "breaks the budget"),
+    "sigma halved": (halved, TOO_LITTLE),
+    "sigma halved, nobody drops out": (no_losses(halved), "breaks the budget"),
+    "no noise": (silent, TOO_LITTLE),
+    "no noise, nobody drops out": (no_losses(silent), "breaks the budget"),
+    "own noise missing": (replaced("sigma", 1, lambda _: 0), TOO_LITTLE),
+    "own noise missing, nobody drops out": (no_losses(replaced("sigma", 1, lambda _: 0)), "breaks the budget"),
+    "another's noise missing": (replaced("sigma", 4, lambda _: 0), TOO_LITTLE),
+    "another's noise missing, nobody drops out": (no_losses(replaced("sigma", 4, lambda _: 0)), "breaks the budget"),
     "a sigma too small to be exact": (replaced("sigma", 1, lambda _: 3), "must be 0 or from 4"),
     "a negative sigma": (replaced("sigma", 1, lambda value: -value), "must be 0 or from 4"),
     "a sigma too large": (replaced("sigma", 1, lambda _: (1 << 26) + 1), "must be 0 or from 4"),
@@ -191,6 +233,10 @@ def test_what_only_concerns_others_passes(world: World, terms: Terms) -> None:
     world.settings(0).check(Terms.parse(greedy))
     with pytest.raises(InputError, match="client-1 allows"):
         world.settings(1).check(Terms.parse(greedy))
+    careless = tampered(replaced("needs", 2, times(0.5)), terms)
+    world.settings(0).check(Terms.parse(careless))
+    with pytest.raises(InputError, match="breaks the budget of client-1"):
+        world.settings(1).check(Terms.parse(careless))
 
 
 def test_any_peers_are_taken_only_where_the_file_says_so(world: World, terms: Terms) -> None:

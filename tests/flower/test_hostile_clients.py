@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,23 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.app import Message, RecordDict
+from flwr.serverapp.strategy import Result
 
 from tests.flower.hostile import Hostile, sign_claim
 from tests.flower.local_grid import fields
-from tests.flower.world import KEYS, SUBMIT, Peeled, World, make_world, outbox, record_of_arrays
+from tests.flower.world import (
+    KEYS,
+    REVEAL,
+    SHARE,
+    SUBMIT,
+    Peeled,
+    World,
+    arrays_of,
+    inbox,
+    make_world,
+    outbox,
+    record_of_arrays,
+)
 from tests.protocol.sessions import World as Session
 from tpmdp.flower import PrivateStrategy
 from tpmdp.flower.carrier import Carrier
@@ -23,21 +38,23 @@ from tpmdp.flower.enrolment import Enrolment
 from tpmdp.flower.message_replay import bounded
 from tpmdp.flower.nodes import Nodes
 from tpmdp.flower.wire import bytes_of, pack, unpack_text
-from tpmdp.protocol.hybrid import PUBLIC_BYTES, HybridKey
-from tpmdp.protocol.messages import EVERYONE, Kind, ProtocolError, decode, encode
+from tpmdp.protocol.channel import seal
+from tpmdp.protocol.hybrid import PUBLIC_BYTES, Capsule, HybridKey
+from tpmdp.protocol.messages import EVERYONE, HASH_BYTES, Kind, ProtocolError, decode, encode
 from tpmdp.protocol.messages import Message as Protocol
 from tpmdp.protocol.party import PartySession
-from tpmdp.protocol.rules import FORMS
+from tpmdp.protocol.rules import FORMS, opening_bytes
 from tpmdp.protocol.secrets import FreshSecrets
+from tpmdp.protocol.shares import SHARE_BYTES
 from tpmdp.protocol.terms import Terms
 
 HONEST = {"client-1", "client-2", "client-3"}
 
 
-def train(world: World, strategy: PrivateStrategy, rounds: int) -> None:
+def train(world: World, strategy: PrivateStrategy, rounds: int) -> Result:
     """A training; what honest clients do is not checked against the hostile client's replies."""
     grid: Any = world.grid
-    strategy.start(grid, record_of_arrays({"w": np.zeros(3)}), rounds, timeout=0.01)
+    return strategy.start(grid, record_of_arrays({"w": np.zeros(3)}), rounds, timeout=0.01)
 
 
 def between(world: World, change: Callable[[int, Message, Message], None]) -> None:
@@ -133,10 +150,119 @@ def test_the_offender_is_left_out_and_nobody_else(tmp_path: Path, deed: Any, sin
     assert all(len(world.charged(number)) <= 5 for number in (1, 2, 3))
 
 
+# Shares that are wrong -----------------------------------------------------------------------------------------------
+
+
+class WrongShares:
+    """Some clients reveal, or deal as keepers, other shares than they should. `content` makes bytes of a length."""
+
+    def __init__(
+        self,
+        world: World,
+        hostile: set[int],
+        content: Callable[[int], bytes],
+        kind: int = REVEAL,
+        sealed: bool = True,
+    ) -> None:
+        self.sessions: list[bytes] = []  # in which they did so
+        self._world, self._hostile, self._content, self._kind, self._sealed = world, hostile, content, kind, sealed
+        self._keys: dict[tuple[int, bytes, int, int], bytes] = {}  # by client, session, attempt and party
+        self._terms: dict[bytes, Terms] = {}
+        between(world, self._change)
+
+    def _change(self, number: int, request: Message, reply: Message) -> None:
+        if number not in self._hostile:
+            return
+        for message in inbox(request):
+            if message.kind == KEYS:
+                self._keys[number, message.session, message.attempt, message.sender] = message.body
+        if "terms" in fields(request):
+            terms = Terms.parse(unpack_text(bytes_of(fields(request), "terms")))  # type: ignore[arg-type]
+            self._terms[terms.session] = terms
+        changed = [self._wrong(number, said) if said.kind == self._kind else said.data for said in outbox(reply)]
+        if "outbox" in fields(reply):
+            fields(reply)["outbox"] = pack(changed)
+
+    def _wrong(self, number: int, said: Peeled) -> bytes:
+        if said.session not in self.sessions:
+            self.sessions.append(said.session)
+        identity, private = self._world.settings(number).identity, self._world.private(number)
+        if not self._sealed:
+            return signed(said, said.kind, os.urandom(len(said.body)), identity, attempt=said.attempt)
+        if said.kind == REVEAL:
+            content = self._content(opening_bytes(self._terms[said.session]))
+        else:
+            content = private[said.session.hex(), f"bound {said.attempt}"] + self._content(HASH_BYTES + SHARE_BYTES)
+        header = (said.attempt, said.sender, said.recipient, said.session, said.plan)
+        public = self._keys[number, said.session, said.attempt, said.recipient]
+        own = HybridKey(private[said.session.hex(), f"key {said.attempt}"])
+        envelope = Protocol(Kind(said.kind), *header, body=b"")
+        return encode(seal(own, public, envelope, capsule=Capsule.to(public), content=content), identity)
+
+
+CONTENTS: dict[str, Callable[[int], bytes]] = {
+    "garbage": os.urandom,
+    "zeros": bytes,
+    "out of the field": lambda size: b"\xff" * size,
+}
+
+
+@pytest.mark.parametrize("count", [3, 5])
+@pytest.mark.parametrize("content", CONTENTS)
+def test_wrong_shares_of_one_client_do_not_stop_a_round(tmp_path: Path, content: str, count: int) -> None:
+    """The server leaves each opener out until the rest fits; the model is the right one, and nobody pays twice."""
+    for hostile in (0, 1):  # their openings are among the first
+        moves = [[0.1 * number, -0.25, 0.5] for number in range(count)]
+        world = make_world(tmp_path / str(hostile), count, (math.inf, 1e-5), rounds=8, updates=moves)
+        wrong = WrongShares(world, {hostile}, CONTENTS[content])
+        strategy = world.strategy(tolerate=1)
+        result = train(world, strategy, 2)
+        assert len(wrong.sessions) == 2
+        assert [(report.clients, report.sessions) for report in strategy.reports] == [(count, 1), (count, 1)]
+        np.testing.assert_allclose(arrays_of(result.arrays)["w"], 2 * np.mean(moves, axis=0), atol=1e-3)
+        assert all(len(world.charged(number)) == 2 for number in range(count))
+
+
+def test_more_wrong_shares_than_can_be_left_out_give_no_answer_rather_than_a_wrong_one(tmp_path: Path) -> None:
+    world = make_world(tmp_path, 4, rounds=8)
+    WrongShares(world, {0, 1}, os.urandom)
+    strategy = world.strategy(tolerate=1)
+    with pytest.raises(ProtocolError, match="do not fit together"):
+        train(world, strategy, 1)
+    assert strategy.reports == []
+
+
+def test_a_keeper_that_deals_wrong_shares_costs_its_session_and_nobody_gets_a_wrong_answer(tmp_path: Path) -> None:
+    """Two of three clients are keepers: in the other sessions there is an answer, and it is right."""
+    moves = [[0.1, -0.25, 0.5], [0.3, 0.0, 0.25], [-0.5, 0.25, 0.125]]
+    world = make_world(tmp_path, 3, (math.inf, 1e-5), rounds=30, updates=moves)
+    wrong = WrongShares(world, {0}, os.urandom, kind=SHARE)
+    strategy = world.strategy(tolerate=1)
+    for _ in range(30):
+        with suppress(ProtocolError):
+            result = train(world, strategy, 1)
+            break
+    sessions = world.charged(1)
+    assert [session.hex() for session in wrong.sessions] == sessions[:-1]
+    assert len(strategy.reports) == 1
+    np.testing.assert_allclose(arrays_of(result.arrays)["w"], np.mean(moves, axis=0), atol=1e-3)
+
+
+def test_who_reveals_something_that_does_not_open_is_left_out_and_nobody_else(tmp_path: Path) -> None:
+    world = make_world(tmp_path, 4, rounds=8)
+    wrong = WrongShares(world, {0}, os.urandom, sealed=False)
+    strategy = world.strategy(tolerate=1)
+    train(world, strategy, 2)
+    assert len(wrong.sessions) == 1
+    assert strategy._clients._out == {100}
+    assert [(report.number, set(report.counted)) for report in strategy.reports] == [(1, HONEST), (2, HONEST)]
+    assert all(len(world.charged(number)) <= 3 for number in (1, 2, 3))
+
+
 def test_the_error_names_the_offender_whoever_brings_it_to_light() -> None:
     session = Session(4, 1, [0])
     terms, parties = session.terms, session.parties()
-    lead = PartySession(terms, 0, session.identities[0], vector=lambda: session.vectors[0], secrets=FreshSecrets())
+    lead = PartySession(terms, 0, session.identities[0], vector=lambda *_: session.vectors[0], secrets=FreshSecrets())
     carrier = Carrier(terms, {0: lead})
     carrier.start()
     carrier.post(parties[1].start(), 1)
@@ -412,9 +538,9 @@ def test_what_is_remembered_is_what_the_client_needs(offered: tuple[World, Hosti
     """Among forged messages the good key is stored, and the client trains with it."""
     _, server, terms = offered
     (key,) = [message.data for message in server.offer(1, terms) if message.kind == KEYS]
-    forged = key[:-1] + bytes([key[-1] ^ 1])
+    forged, own = key[:-1] + bytes([key[-1] ^ 1]), server.key_message(terms)
     server.ask(0, inbox=[forged, key, b"\0" * 250])
-    reply = server.ask(0, train=terms, inbox=[server.key_message(terms)])
+    reply = server.ask(0, train=terms, inbox=[own])
     assert [message.kind for message in outbox(reply)] == [Kind.PAD, SUBMIT]
 
 

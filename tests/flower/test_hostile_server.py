@@ -23,6 +23,7 @@ from tests.flower.world import (
     RECEIPT,
     RESULT,
     REVEAL,
+    SHARE,
     SUBMIT,
     Peeled,
     World,
@@ -30,6 +31,7 @@ from tests.flower.world import (
     outbox,
     peel,
     problem,
+    vector_name,
 )
 from tpmdp.protocol.hybrid import HybridKey
 from tpmdp.protocol.messages import EVERYONE, Kind, encode
@@ -39,7 +41,7 @@ from tpmdp.protocol.terms import Terms
 from tpmdp.spec import Party
 
 UPDATES = [[0.5, 0.25, -0.5], [-0.25, 0.125, 0.5], [0.125, 0.5, 0.25]]
-DATA = (SUBMIT, REVEAL, RESULT, 3)  # kinds that depend on data, or on what hides it
+DATA = (SUBMIT, REVEAL, RESULT, Kind.PAD, SHARE)  # kinds that depend on data, or on what hides it
 
 
 def kinds(reply: Message | Iterable[Peeled]) -> list[int]:
@@ -51,9 +53,9 @@ def of_kind(reply: Message, kind: int) -> Peeled:
     return found
 
 
-def vector(world: World, number: int, terms: Terms) -> NDArray[Any]:
+def vector(world: World, number: int, terms: Terms, attempt: int = 1) -> NDArray[Any]:
     """What a client contributes, noise included, out of its ledger."""
-    data = world.private(number)[terms.session.hex(), "vector"]
+    data = world.private(number)[terms.session.hex(), vector_name(terms, attempt)]
     return np.frombuffer(data, dtype=np.uint32 if terms.grid.word == 32 else np.uint64)
 
 
@@ -111,10 +113,9 @@ def trained_by_plans(server: Hostile, plans: list[Terms]) -> tuple[NDArray[Any],
         for message in outbox(server.ask(number, train=plan, inbox=[server.key_message(plan), *others])):
             if message.kind == SUBMIT:
                 key = keys[number, plan.plan_hash].body
-                total += server.words(plan, message, key)
                 if plan.tolerate:
-                    reply = server.ask(number, inbox=[server.open_message(plan, message)])
-                    total -= server.self_mask(plan, of_kind(reply, REVEAL), key)
+                    server.ask(number, inbox=[server.open_message(plan, message)])
+                total += server.unmasked(plan, message, key)
                 count += 1
     return total, count
 
@@ -452,19 +453,33 @@ def submit(server: Hostile, terms: Terms, members: Iterable[int] = (1, 2, 3)) ->
     return found, [peel(data).body for data in keys]
 
 
+def subsets(parts: list[NDArray[Any]]) -> dict[tuple[int, ...], bytes]:
+    """All sums of some of the parts."""
+    return {
+        places: np.sum([parts[place] for place in places], axis=0, dtype=parts[0].dtype).tobytes()
+        for size in range(1, len(parts) + 1)
+        for places in itertools.combinations(range(len(parts)), size)
+    }
+
+
 def test_an_attempt_is_opened_once_and_shows_the_sum_alone(world: World, dropping: Hostile) -> None:
     terms = dropping.terms()
     submissions, keys = submit(dropping, terms)
-    total = np.zeros(3, dtype=np.uint32)
+    assert terms.openings == 3
+    keepers = dropping.keepers(terms, 1, 1)
+    assert len(keepers) == 2
+    vectors = [vector(world, number, terms) for number in range(3)]
     for number, message in enumerate(submissions):
-        words = dropping.words(terms, message, keys[number])
         reply = dropping.ask(number, inbox=[dropping.open_message(terms, message)])
         assert kinds(reply) == [REVEAL]
-        words -= dropping.self_mask(terms, of_kind(reply, REVEAL), keys[number])
-        assert words.tolist() != vector(world, number, terms).tolist()
-        total += words
-    expected = np.sum([vector(world, number, terms) for number in range(3)], axis=0, dtype=np.uint32)
-    assert total.tolist() == expected.tolist()
+        shares = dropping.shares(terms, 1, 1)
+        assert {keeper: len(each) for keeper, each in shares.items()} == dict.fromkeys(keepers, number + 2)
+        is_open = number + 2 >= terms.openings  # with the share of the server
+        assert sorted(dropping.keeper_masks(terms, 1, 1)) == (list(keepers) if is_open else [])
+        parts = [dropping.unmasked(terms, message, key) for message, key in zip(submissions, keys, strict=True)]
+        sums = set(subsets(vectors).values())
+        assert [places for places, total in subsets(parts).items() if total in sums] == ([(0, 1, 2)] if is_open else [])
+    assert subsets(parts)[0, 1, 2] == subsets(vectors)[0, 1, 2]
     for number in range(3):
         if number == 1:
             restart(world, number)
@@ -473,6 +488,25 @@ def test_an_attempt_is_opened_once_and_shows_the_sum_alone(world: World, droppin
             number, inbox=[dropping.group_message(terms, 2, [0, 1, 2]), dropping.key_message(terms, 2)]
         )
         assert not set(kinds(reply)) & set(DATA)
+    world.check()
+
+
+def test_a_client_opens_only_with_the_shares_of_all_keepers(world: World, dropping: Hostile) -> None:
+    """It gives all of its shares at once, or none."""
+    terms = dropping.terms()
+    keys = dropping.offer_all(terms)
+    messages = [dropping.key_message(terms), *keys]
+    keepers = dropping.keepers_with(terms, messages)
+    late = next(party for party in keepers if party != 1)
+    first = of_kind(dropping.ask(0, train=terms, inbox=[messages[0], *keys[1:]]), SUBMIT)
+    opening = dropping.open_message(terms, first)
+    for number in (1, 2):
+        assert REVEAL not in kinds(dropping.ask(0, inbox=[opening]))
+        if number + 1 != late:
+            dropping.ask(number, train=terms, inbox=[data for data in messages if data != keys[number]])
+    assert REVEAL not in kinds(dropping.ask(0, inbox=[opening]))
+    dropping.ask(late - 1, train=terms, inbox=[data for data in messages if data != keys[late - 1]])
+    assert kinds(dropping.ask(0, inbox=[opening])) == [REVEAL]
     world.check()
 
 
@@ -499,6 +533,7 @@ def test_attempts_with_other_groups_are_not_both_opened(world: World, dropping: 
     """The difference of two sums would be one client's vector."""
     terms = dropping.terms()
     submissions, _ = submit(dropping, terms)
+    bodies = {number: vector(world, number, terms) for number in (1, 2)}
     assert REVEAL in kinds(dropping.ask(0, inbox=[dropping.open_message(terms, submissions[0])]))
     # Client 0 has revealed for all three; the others go on without client 0, or with it.
     refused = next_attempt(dropping, terms, 2, [0, 1, 2], 0)
@@ -515,6 +550,15 @@ def test_attempts_with_other_groups_are_not_both_opened(world: World, dropping: 
         again = [dropping.open_message(terms, submissions[number])]
         assert REVEAL not in kinds(dropping.ask(number, inbox=again))
     world.check()  # no client has revealed for two attempts
+    assert not dropping.keeper_masks(terms, 1, 1)  # two shares of each keeper: its own and that of client 0
+    masks = dropping.keeper_masks(terms, 2, 2)
+    assert sorted(masks) == [2, 3]
+    words = [dropping.unmasked(terms, later[number], peel(keys[number]).body) for number in (1, 2)]
+    second_vectors = [vector(world, number, terms, attempt=2) for number in (1, 2)]
+    assert subsets(words)[0, 1] == subsets(second_vectors)[0, 1]
+    for number, drawn in zip((1, 2), second_vectors, strict=True):
+        steps = plain_steps(world, number, terms)
+        assert (drawn - steps).tolist() != (bodies[number] - steps).tolist()  # other noise than in the first attempt
 
 
 @pytest.mark.parametrize("forget", [False, True])
@@ -523,7 +567,7 @@ def test_two_groups_for_one_attempt(world: World, dropping: Hostile, forget: boo
     submit(dropping, terms)
     first = {number: next_attempt(dropping, terms, 2, [0, 1, 2], number) for number in (0, 1)}
     keys = {number: of_kind(reply, KEYS).data for number, reply in first.items()}
-    assert kinds(dropping.ask(0, inbox=[keys[1]])) == [Kind.PAD, SUBMIT]
+    assert kinds(dropping.ask(0, inbox=[keys[1]])) == [Kind.PAD, SHARE, SHARE, SUBMIT]  # both are keepers
     if forget:
         restart(world, 0)
         dropping.offer(0, terms)
@@ -546,23 +590,90 @@ def test_groups_that_must_not_be(world: World, dropping: Hostile, members: list[
     world.check()
 
 
-def test_submissions_that_are_not_opened_tell_nothing_however_they_are_added(world: World, dropping: Hostile) -> None:
-    """One client reveals in the first attempt, two in the second: no sum of what is there is a sum of vectors."""
+def test_attempts_that_are_not_opened_tell_nothing_however_they_are_added(world: World, dropping: Hostile) -> None:
+    """Of two attempts with other groups and other noise, no sum of what is there is a sum of vectors."""
     terms = dropping.terms()
     submissions, keys = submit(dropping, terms)
-    parts = [dropping.words(terms, message, keys[number]) for number, message in enumerate(submissions)]
-    reveal = of_kind(dropping.ask(2, inbox=[dropping.open_message(terms, submissions[2])]), REVEAL)
-    parts[2] = parts[2] - dropping.self_mask(terms, reveal, keys[2])
+    parts = [dropping.words(terms, message, key) for message, key in zip(submissions, keys, strict=True)]
     vectors = [vector(world, number, terms) for number in range(3)]
-    sums = {
-        np.sum([vectors[place] for place in some], axis=0, dtype=np.uint32).tobytes()
-        for size in (1, 2, 3)
-        for some in itertools.combinations(range(3), size)
-    }
-    for size in (1, 2, 3):
-        for some in itertools.combinations(range(3), size):
-            found = np.sum([parts[place] for place in some], axis=0, dtype=np.uint32)
-            assert found.tobytes() not in sums
+    dropping.ask(2, inbox=[dropping.open_message(terms, submissions[2])])
+    replies = {number: next_attempt(dropping, terms, 2, [0, 1, 2], number) for number in (0, 1)}
+    fresh = {number: of_kind(reply, KEYS).data for number, reply in replies.items()}
+    for number in (0, 1):
+        submission = of_kind(dropping.ask(number, inbox=[fresh[1 - number]]), SUBMIT)
+        parts.append(dropping.words(terms, submission, peel(fresh[number]).body))
+        vectors.append(vector(world, number, terms, attempt=2))
+    assert not dropping.keeper_masks(terms, 1, 3)
+    assert not dropping.keeper_masks(terms, 2, 1)
+    assert not set(subsets(parts).values()) & set(subsets(vectors).values())
+
+
+# Clients that collude with the server --------------------------------------------------------------------------------
+
+
+def colluded(world: World, is_keeper: bool) -> tuple[Hostile, Terms, list[bytes]]:
+    """The server and client 3 collude, against a threshold of two; it tries sessions until client 3 is a keeper."""
+    server = Hostile(world, [3], tolerate=1)
+    for number in itertools.count():
+        terms = server.terms(f"session {number}")
+        keys = server.offer_all(terms)
+        if (4 in server.keepers_with(terms, [server.key_message(terms), *keys])) == is_keeper:
+            return server, terms, keys
+    raise AssertionError
+
+
+@pytest.mark.parametrize("is_keeper", [False, True])
+def test_a_colluding_client_does_not_open_an_attempt_with_too_few_others(tmp_path: Path, is_keeper: bool) -> None:
+    """All shares of both are not enough for two attempts with other groups: each honest client opens one."""
+    world = make_world(tmp_path, 4, threshold=2, rounds=8)
+    server, terms, keys = colluded(world, is_keeper)
+    assert (terms.openings, terms.colluders) == (4, 2)
+    submissions = []
+    for number in range(3):
+        others = [server.key_message(terms), *(data for place, data in enumerate(keys) if place != number)]
+        submissions.append(of_kind(server.ask(number, train=terms, inbox=others), SUBMIT))
+    assert (4 in server.keepers(terms, 1, 1)) == is_keeper
+    first = [server.words(terms, message, peel(key).body) for message, key in zip(submissions, keys[:3], strict=True)]
+    vectors = [vector(world, number, terms) for number in range(3)]
+    assert kinds(server.ask(0, inbox=[server.open_message(terms, submissions[0])])) == [REVEAL]
+    # Clients 1 and 2 go on without client 0.
+    members, later = [0, 2, 3, 4], {}
+    replies = {number: next_attempt(server, terms, 2, members, number) for number in (1, 2)}
+    fresh = {number: of_kind(reply, KEYS).data for number, reply in replies.items()}
+    for number in (1, 2):
+        others = [fresh[3 - number], server.colluder_key(terms, 4, attempt=2)]
+        later[number] = of_kind(server.ask(number, inbox=others), SUBMIT)
+    for number in (1, 2):
+        assert kinds(server.ask(number, inbox=[server.open_message(terms, submissions[number])])) == []
+        assert not server.keeper_masks(terms, 2, 2)
+        assert kinds(server.ask(number, inbox=[server.open_message(terms, later[number])])) == [REVEAL]
+    second = [server.unmasked(terms, later[number], peel(fresh[number]).body) for number in (1, 2)]
+    drawn = [vector(world, number, terms, attempt=2) for number in (1, 2)]
+    assert subsets(second)[0, 1] == subsets(drawn)[0, 1]  # the server and three others have opened this one
+    assert not server.keeper_masks(terms, 1, 1)
+    learned = set(subsets([*first, *second]).values())
+    assert learned & set(subsets([*vectors, *drawn]).values()) == {subsets(drawn)[0, 1]}
+    world.check()
+
+
+def test_a_colluding_keeper_that_gives_no_shares_keeps_the_attempt_closed(tmp_path: Path) -> None:
+    world = make_world(tmp_path, 4, threshold=2, rounds=8)
+    server, terms, keys = colluded(world, is_keeper=True)
+    server.gives_shares = False
+    submissions = []
+    for number in range(3):
+        others = [server.key_message(terms), *(data for place, data in enumerate(keys) if place != number)]
+        submissions.append(of_kind(server.ask(number, train=terms, inbox=others), SUBMIT))
+    for number in range(3):
+        assert kinds(server.ask(number, inbox=[server.open_message(terms, submissions[number])])) == []
+    server.gives_shares = True
+    for number in range(3):
+        assert kinds(server.ask(number, inbox=[server.open_message(terms, submissions[number])])) == [REVEAL]
+    parts = [server.unmasked(terms, message, peel(key).body) for message, key in zip(submissions, keys, strict=False)]
+    vectors = [vector(world, number, terms) for number in range(3)]
+    sums = set(subsets(vectors).values())
+    assert [places for places, total in subsets(parts).items() if total in sums] == [(0, 1, 2)]
+    world.check()
 
 
 # The client in other roles -------------------------------------------------------------------------------------------
@@ -594,17 +705,17 @@ def test_pads_straight_from_the_system(world: World, server: Hostile) -> None:
     keys = server.offer_all(text)
     if not keys:
         return
-    mail: dict[int, list[bytes]] = {
-        number: [server.key_message(statistical), *(data for place, data in enumerate(keys) if place != number)]
-        for number in range(3)
-    }
+    messages = [server.key_message(statistical), *keys]
+    said: list[Peeled] = []
     for _ in range(3):
         for number in range(3):
-            for message in outbox(server.ask(number, train=statistical, inbox=mail.pop(number, []))):
-                assert message.kind in (3, SUBMIT)
-                if message.kind == 3 and message.recipient:
-                    mail.setdefault(message.recipient - 1, []).append(message.data)
-                assert vector(world, number, terms).tobytes() not in message.data
+            others = [data for data in messages if data != keys[number]]
+            said += outbox(server.ask(number, train=statistical, inbox=others))
+    assert {message.kind for message in said} == {Kind.PAD, SUBMIT}
+    assert sorted(message.sender for message in said if message.kind == SUBMIT) == [1, 2, 3]
+    for number in range(3):
+        drawn = vector(world, number, statistical).tobytes()
+        assert not any(drawn in message.data for message in said)
     world.check()
 
 

@@ -25,23 +25,29 @@ from tests.flower.world import (
     RECEIPT,
     REVEAL,
     SAID,
+    SHARE,
     SUBMIT,
     World,
     check_replies,
     inbox,
     make_world,
     outbox,
+    peel,
     problem,
     record_of_arrays,
 )
 from tpmdp.errors import InputError
 from tpmdp.flower import private_mod
 from tpmdp.flower.introduction import question
+from tpmdp.flower.message_replay import Memory
+from tpmdp.flower.mod import STATE
 from tpmdp.flower.wire import pack, pack_text, record_of
 from tpmdp.ledger import Ledger, LedgerError
 from tpmdp.protocol.messages import Kind
+from tpmdp.study.session import STATISTIC
 
 ZEROS = {"w": np.zeros(3)}
+PRIVATE = ("key", "pad", STATISTIC, "vector")  # what is in a ledger by such names goes nowhere
 
 
 def plain(kind: str, content: RecordDict | None = None) -> Message:
@@ -155,7 +161,7 @@ def test_replies_have_nothing_of_the_app_and_the_files(tmp_path: Path, tolerate:
     strategy = world.strategy(tolerate=tolerate, examples_most=1 << 30)
     world.start(strategy, rounds=3)
     for number in range(3):
-        secret += [value for (_, name), value in world.private(number).items() if name.startswith(("key", "vector"))]
+        secret += [value for (_, name), value in world.private(number).items() if name.startswith(PRIVATE)]
         secret.append((world.folder / f"client-{number}.key").read_bytes().splitlines()[1])
         secret.append(world.settings(number).identity.private_bytes_raw())
         secret += [struct.pack("<d", line.mu) for line in world.lines(number) if line.mu]
@@ -301,6 +307,28 @@ def test_a_node_that_forgets_at_any_step(tmp_path: Path, step: int, tolerate: in
     world.start(strategy, rounds=2)
     assert [report.number for report in strategy.reports] == [1, 2]
     assert len(requests) > min(step, 3)
+    if tolerate and step == 4:  # as it was to open, which the others do without it
+        assert {message.kind for message in inbox(requests[4])} >= {Kind.OPEN}
+        assert strategy.reports[0].sessions == 1
+
+
+def test_what_a_client_remembers_after_its_submission(tmp_path: Path) -> None:
+    """A party that is started anew opens an attempt with these; pads are of no more use, and neither is OPEN."""
+    world = make_world(tmp_path, 3, rounds=8)
+    remembered: list[set[int]] = []
+
+    def look(number: int, message: Message) -> bool:
+        if Kind.OPEN in {item.kind for item in inbox(message)}:
+            memory = Memory(world.grid.contexts[100 + number], STATE)
+            (session,) = (session for session in memory.sessions() if memory.inbox(session))
+            remembered.append({peel(data).kind for data in memory.inbox(session)})
+        return False
+
+    world.grid.lose_request = look
+    world.start(world.strategy(tolerate=1))
+    assert len(remembered) == 3
+    assert set.union(*remembered) <= {KEYS, Kind.LIST, SHARE}
+    assert all({KEYS, Kind.LIST} <= kinds for kinds in remembered)
 
 
 @pytest.mark.parametrize("tolerate", [0, 1])
@@ -556,12 +584,17 @@ def test_a_bomb_of_zeros_is_refused(world: World) -> None:
     assert "too long" in problem(reply)
 
 
-def test_requests_have_what_clients_need_and_no_more(world: World) -> None:
+@pytest.mark.parametrize("tolerate", [0, 1])
+def test_requests_have_what_clients_need_and_no_more(tmp_path: Path, tolerate: int) -> None:
     """What the server sends a client: headers, keys, groups and receipts of others, no submission of another client."""
-    world.start(world.strategy(tolerate=0), rounds=2)
+    world = make_world(tmp_path, 3)
+    world.start(world.strategy(tolerate=tolerate), rounds=2)
+    seen = set()
     for number, request, _ in world.grid.log:
         for message in inbox(request):
-            assert message.kind in (KEYS, RECEIPT, Kind.LIST, Kind.PAD)
+            seen.add(message.kind)
             assert message.sender != number + 1
-    assert any(message.kind == RECEIPT for _, request, _ in world.grid.log for message in inbox(request))
-    assert REVEAL not in {message.kind for _, _, reply in world.grid.made for message in outbox(reply)}
+    both = {KEYS, RECEIPT, Kind.LIST, Kind.PAD}
+    assert seen == (both | {SHARE, Kind.OPEN} if tolerate else both)
+    said = {message.kind for _, _, reply in world.grid.made for message in outbox(reply)}
+    assert {REVEAL, SHARE} & said == ({REVEAL, SHARE} if tolerate else set())

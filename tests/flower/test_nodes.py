@@ -115,7 +115,8 @@ def test_a_node_that_is_late_in_a_session_is_in_order_in_the_next(tmp_path: Path
     node_of = dict(enumerate(grid.ids))
     for number in range(4):
         world, name, hangs = World(3, 1, [2], label=f"session {number}"), f"{number:016x}", number % 2 == 0
-        FlowerEngine()._write_session(tmp_path / name, world.terms, world.identities, vectors=world.vectors)
+        vectors = world.vectors
+        FlowerEngine()._write_session(tmp_path / name, world.terms, world.identities, vectors=vectors, plain=None)
         grid.slow, grid.slow_pulls = {grid.ids[slow]}, 1_000_000 if hangs else 3
         task = {"name": name, "server": None, "deadline_s": 0.2 if hangs else 600.0}
         report = _run_session(tmp_path, nodes, node_of, task=task)

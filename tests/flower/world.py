@@ -25,9 +25,11 @@ from numpy.typing import NDArray
 from tests.flower.local_grid import LocalGrid, fields
 from tpmdp.flower import ClientSettings, PrivateStrategy, private_mod, simulated_clients
 from tpmdp.ledger import Ledger
+from tpmdp.protocol.terms import Terms
 from tpmdp.spec import Party
 
 AGREE, KEYS, PAD, SUBMIT, RESULT, RECEIPT, GROUP, OPEN, REVEAL = range(1, 10)
+SHARE = 14
 SAID = "a patient of ward 7"  # an app may say this; nobody else may hear it
 LOSS = 0.71828182845
 CLAIM = {"ready", "name", "key", "epsilon", "delta", "threshold", "signature"}
@@ -221,7 +223,7 @@ class World:
         opened: dict[tuple[int, bytes], set[int]] = {}
         for number, _, reply in self.grid.made:
             for message in outbox(reply):
-                if message.kind in (SUBMIT, PAD, RESULT, REVEAL):
+                if message.kind in (SUBMIT, PAD, RESULT, REVEAL, SHARE):
                     submitted[number].add(message.session.hex())
                 if message.kind == SUBMIT:
                     bodies.setdefault((number, message.session, message.attempt), set()).add(message.body)
@@ -241,6 +243,11 @@ class World:
             party = self.settings(number).party
             assert kept_within([line.mu for line in self.lines(number)], party.epsilon, party.delta)
         check_replies(self)
+
+
+def vector_name(terms: Terms, attempt: int = 1) -> str:
+    """By what name a ledger keeps what a client contributes to an attempt."""
+    return f"vector {attempt}" if terms.tolerate else "vector"
 
 
 def kept_within(mus: Sequence[float], epsilon: float, delta: float) -> bool:

@@ -36,7 +36,7 @@ def test_a_process_that_lags_behind_draws_no_pad_for_a_given_up_attempt(tmp_path
         ahead.note_failure(1)
         assert behind.failed_attempt() == 1
         ahead.key(2)
-        ahead.forget_pads(1)
+        ahead.forget_before(2)
         with pytest.raises(LedgerError, match="later attempt"):
             behind.pad(1, 2, 100)
         assert len(behind.pad(2, 2, 100)) == 100

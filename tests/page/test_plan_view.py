@@ -60,10 +60,14 @@ def test_the_threshold_0_warns(client: TestClient, sent: dict[str, list[str]]) -
     assert "Nothing is promised" in part(answer.text, "words")
 
 
-def test_losses_are_planned_for(client: TestClient, sent: dict[str, list[str]]) -> None:
-    answer = client.post("/plan", data=sent | {"threshold": ["1"], "tolerate": ["2"]})
-    expected = tpmdp.plan(SPEC.replace(threshold=3)).expected_error
-    assert f"±\u00a0{three_digits(expected)}" in part(answer.text, "answer")
+def test_losses_cost_no_noise_and_weaken_no_promise(client: TestClient, sent: dict[str, list[str]]) -> None:
+    plain, tolerant = (client.post("/plan", data=sent | {"tolerate": [losses]}).text for losses in "01")
+    for name in ("answer", "curve", "promises", "ring", "code"):
+        assert part(tolerant, name) == part(plain, name)
+    assert "It costs no noise." in part(tolerant, "sliders")
+    said = "Up to 1 party may drop out; that weakens nothing and costs no noise."
+    assert said in part(tolerant, "words")
+    assert said not in part(plain, "words")
 
 
 def test_parties_are_added_and_removed(client: TestClient, sent: dict[str, list[str]]) -> None:
@@ -179,9 +183,7 @@ def test_the_python_lines_give_the_same_error(client: TestClient, sent: dict[str
     html = part(client.post("/plan", data=sent | {"weighting": ["balanced"], "tolerate": ["1"]}).text, "code")
     code = unescape(html.split("<code>")[1].split("</code>")[0])
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    expected = tpmdp.plan(
-        SPEC.replace(threshold=3), weighting="balanced", records=[900, 400, 650, 1200, 300], width=1.0
-    )
+    expected = tpmdp.plan(SPEC, weighting="balanced", records=[900, 400, 650, 1200, 300], width=1.0)
     assert float(done.stdout) == expected.expected_error
 
 
@@ -294,10 +296,10 @@ def test_a_lowered_threshold_is_said_until_the_slider_is_moved(client: TestClien
 @pytest.mark.parametrize(
     ("threshold", "tolerate", "line"),
     [
-        ("2", "0", "At most 2 here: threshold and losses together must be below 5."),
-        ("3", "3", "Lowered from 3 to 1. </strong>At most 1 here"),
-        ("0", "0", "None at threshold 0: there is no noise that could be missing."),
-        ("4", "2", "Lowered from 2 to 0. </strong>None here: with this threshold, everybody else is needed."),
+        ("2", "0", "At most 1 here: with fewer parties left, colluders could open two answers."),
+        ("1", "3", "Lowered from 3 to 1. </strong>At most 1 here"),
+        ("0", "0", "None at threshold 0: losses need a threshold of at least 1."),
+        ("3", "2", "Lowered from 2 to 0. </strong>None here: with this threshold, everybody is needed."),
     ],
 )
 def test_how_many_losses_are_possible_is_said(
@@ -327,17 +329,6 @@ def test_the_worst_coalition_is_explained(client: TestClient, sent: dict[str, li
     assert "A coalition needs a receiver" in html
     assert "<bdi>hospital_north</bdi> brings it" in html
     assert "Equally bad: <bdi>hospital_north</bdi> and <bdi>university</bdi>." in html
-
-
-def test_those_that_dropped_out_are_not_called_colluders(client: TestClient, sent: dict[str, list[str]]) -> None:
-    sent |= {"threshold": ["2"], "tolerate": ["2"], "pointed": ["4"]}
-    html = part(client.post("/plan", data=sent).text, "ring")
-    assert (
-        "2 collude (<bdi>hospital_north</bdi> and <bdi>hospital_south</bdi>), and the noise of 2 that dropped" in html
-    )
-    assert "(<bdi>statistics_office</bdi> and <bdi>insurer</bdi>) is missing" in html
-    assert "Hollow: has dropped out." in html
-    assert html.count("<line ") == 2
 
 
 def test_epsilon_and_several_records_are_explained(client: TestClient, sent: dict[str, list[str]]) -> None:

@@ -313,13 +313,13 @@ def test_forms_that_are_not_ours_are_refused(client: TestClient, sent: Sent) -> 
 def test_plan_goes_on_to_a_study(client: TestClient) -> None:
     planned = fields(client.get("/plan").text)
     planned["party-name"][0] = "office"
-    planned |= {"threshold": ["1"], "tolerate": ["2"], "weighting": ["balanced"], "sensitivity": ["not used"]}
+    planned |= {"threshold": ["1"], "tolerate": ["1"], "weighting": ["balanced"], "sensitivity": ["not used"]}
     moved = client.post("/study/from-plan", data=planned)
     assert (moved.status_code, moved.headers["x-to"]) == (204, "/study")
     page = client.get("/study")
     study = downloaded(client, fields(page.text))
     assert study.parties[0].name == "office"
-    assert (study.threshold, study.tolerate, study.weighting) == (1, 2, "balanced")
+    assert (study.threshold, study.tolerate, study.weighting) == (1, 1, "balanced")
     assert study.receivers == ("office", "hospital_north")
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tpmdp import worst_coalitions
-from tpmdp.planning.equally_bad import equally_bad, without_lost
+from tpmdp.planning.equally_bad import equally_bad
 
 VALUES = st.sampled_from([0.0, 1.0, 2.0, 0.1, 0.3, 1e-300, 1e280])
 
@@ -63,12 +63,3 @@ def test_of_many_only_the_first_are_sought() -> None:
 
 def test_no_coalition_has_no_others() -> None:
     assert equally_bad(np.zeros(3), np.zeros(3, dtype=bool), 0, coalition=[], most=3) == []
-
-
-@pytest.mark.parametrize("lost", [0, 1, 2])
-def test_a_receiver_is_among_those_who_stay(lost: int) -> None:
-    variance, receivers = np.array([5.0, 0.0, 3.0, 9.0]), np.array([False, True, False, False])
-    stay, gone = without_lost(variance, receivers, [0, 1, 2], lost=lost)
-    assert sorted(stay + gone) == [0, 1, 2]
-    assert len(gone) == lost
-    assert 1 in stay

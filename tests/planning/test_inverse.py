@@ -31,12 +31,15 @@ def test_the_largest_threshold_is_that_of_a_search(epsilon: list[float], receive
         assert largest_threshold(spec, wanted, weighting=weighting) == (max(reached) if reached else None)
 
 
-def test_losses_count_like_colluders() -> None:
-    spec = tpmdp.Spec(epsilon=[1.0] * 6, delta=1e-6, threshold=1)
-    wanted = error_of(spec.replace(threshold=4)) * (1 + 1e-9)
-    assert largest_threshold(spec, wanted) == 4
-    assert largest_threshold(spec, wanted, tolerate=3) == 1
-    assert largest_threshold(spec, wanted, tolerate=5) is None
+@pytest.mark.parametrize("weighting", ["equal", "balanced"])
+def test_losses_bound_the_threshold_and_not_the_error(weighting: str) -> None:
+    spec = tpmdp.Spec(epsilon=[1.0, 1.0, 1.0, 2.0, 2.0, 3.0], delta=1e-6, threshold=1)
+    errors = {t: error_of(spec.replace(threshold=t), weighting=weighting) for t in range(1, 5)}
+    for wanted, threshold in ((errors[4], 4), (errors[2], 2)):
+        largest = [
+            largest_threshold(spec, wanted * (1 + 1e-9), tolerate=losses, weighting=weighting) for losses in range(4)
+        ]
+        assert largest == [threshold, min(threshold, 3), 1, None]
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)

@@ -9,6 +9,7 @@ import numpy as np
 from tests.protocol.sessions import World
 from tpmdp.protocol.masks import Mask, to_words
 from tpmdp.protocol.party import PartySession
+from tpmdp.protocol.vectors import Vector
 
 HOLDERS = frozenset({1, 2})
 
@@ -72,7 +73,7 @@ class Stage:
 
     def party(self, index: int, attempt: int = 1, dies: bool = False) -> PartySession:
         step = self.steps[index] = Step(self.shares, index, self.disks[index], dies)
-        vector: Callable[[], Mask] = self._refused if index in HOLDERS else lambda: self.world.vectors[index]
+        vector: Vector = self._refused if index in HOLDERS else lambda *_: self.world.vectors[index]
         identity, secrets = self.world.identities[index], self.world.secrets[index]
         return PartySession(self.world.terms, index, identity, vector, secrets, attempt, pairs=step)
 
@@ -80,5 +81,5 @@ class Stage:
         return [self.party(index) for index in range(4)]
 
     @staticmethod
-    def _refused() -> Mask:
+    def _refused(_attempt: int, _members: frozenset[int]) -> Mask:
         raise AssertionError("a holder's vector is in its share")

@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 
 from tpmdp.protocol.masks import Mask, mask_key, word_type
+from tpmdp.protocol.shares import KEEPER_BYTES, mask_seed, secret_of
 from tpmdp.protocol.terms import ZERO_BITS
 
 PRIME: Final = 2_147_483_647
@@ -22,7 +23,10 @@ class MaskSymbols:
         self.used = 0
         self.places: dict[bytes, int] = {}  # of the masks that follow from a secret
         self.known_to: dict[int, set[int]] = {}  # the parties that know the mask of a place
+        self.of_secret: dict[bytes, set[int]] = {}  # the masks that follow from a keeper's secret
         self._pairs: dict[bytes, tuple[int, int]] = {}
+        self._owners: dict[bytes, int] = {}  # of keepers' secrets
+        self._keepers = 0
 
     def unit(self, place: int) -> Mask:
         vector = np.zeros(self.size + ZERO_BITS // self.word, dtype=word_type(self.word))
@@ -40,13 +44,22 @@ class MaskSymbols:
         return place
 
     def draw(self, owner: int, other: int) -> bytes:
-        """A fresh pad or a self-mask in statistical mode, otherwise the seed of a self-mask."""
-        place = self._new_mask({owner, other})
+        """A fresh pad or a self-mask in statistical mode, otherwise the random bytes of a keeper."""
         if self.statistical:
-            return self.unit(place).tobytes()
-        seed = hashlib.sha256(b"self-mask" + place.to_bytes(4, "big")).digest()
-        self.places[seed] = place
-        return seed
+            return self.unit(self._new_mask({owner, other})).tobytes()
+        self._keepers += 1
+        random = hashlib.shake_256(b"keeper" + self._keepers.to_bytes(4, "big")).digest(KEEPER_BYTES)
+        self._owners[secret_of(random)] = owner
+        return random
+
+    def mask_seed(self, secret: bytes, context: bytes) -> bytes:
+        """In place of `shares.mask_seed`, and the same key: the mask of a keeper."""
+        key = mask_seed(secret, context)
+        if key not in self.places:
+            owner = self._owners.get(secret)
+            self.places[key] = self._new_mask(() if owner is None else {owner})
+            self.of_secret.setdefault(secret, set()).add(self.places[key])
+        return key
 
     def mask_key(self, agreed: bytes, session: bytes, low: int, *, high: int, context: bytes = b"") -> bytes:
         """In place of `masks.mask_key`, and the same key."""

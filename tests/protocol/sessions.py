@@ -30,14 +30,17 @@ class World:
         dimension: int = 3,
         label: str = "test",
         seed: int = 0,
+        tolerate: int = 0,
+        has_noise: bool = True,
     ) -> None:
-        spec = Spec(epsilon=np.linspace(0.5, 3.0, count), delta=1e-6, threshold=threshold, receivers=receivers)
+        epsilon = np.linspace(0.5, 3.0, count) if has_noise else np.full(count, np.inf)
+        spec = Spec(epsilon=epsilon, delta=1e-6, threshold=threshold, receivers=receivers)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            plan = plan_on_grid(spec, 1.0, dimension)
+            plan = plan_on_grid(spec, 1.0, dimension, groups=tolerate > 0)
         self.identities = [Ed25519PrivateKey.from_private_bytes(bytes([seed]) * 31 + bytes([i])) for i in range(count)]
         roster = tuple(key.public_key().public_bytes_raw() for key in self.identities)
-        self.terms = Terms.of(label, plan, 1.0, roster, guarantee=guarantee)
+        self.terms = Terms.of(label, plan, 1.0, roster, guarantee=guarantee, tolerate=tolerate)
         random = np.random.default_rng(seed)
         self.inputs = random.integers(-(10**6), 10**6, (count, dimension))
         self.vectors: list[Mask] = [to_words(row, plan.grid.word) for row in self.inputs]
@@ -53,7 +56,7 @@ class World:
             terms or self.terms,
             index,
             self.identities[index],
-            lambda: self.vectors[index],
+            lambda _attempt, _members: self.vectors[index],
             self.secrets[index],
             attempt,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import combinations
@@ -19,6 +20,7 @@ from tpmdp import InputError
 from tpmdp.engines.contract import guarantee_text
 from tpmdp.ledger import Charge, Ledger
 from tpmdp.ledger.session_store import LedgerSecrets
+from tpmdp.planning.losses import most_lost
 from tpmdp.protocol.channel import SEAL_BYTES, seal
 from tpmdp.protocol.graph import MaskGraph
 from tpmdp.protocol.group import to_bits
@@ -26,6 +28,7 @@ from tpmdp.protocol.hybrid import Capsule, HybridKey
 from tpmdp.protocol.messages import EVERYONE, HASH_BYTES, Kind, Message, MessageError, decode, digest_of, encode
 from tpmdp.protocol.party import PartySession, ProtocolError, TooEarlyError
 from tpmdp.protocol.secrets import FreshSecrets, Secrets
+from tpmdp.protocol.shares import KEEPER_BYTES
 from tpmdp.protocol.terms import Guarantee, Terms
 from tpmdp.study.session import key_of
 
@@ -38,12 +41,12 @@ def tolerant(
     colluders: int = 1,
     tolerate: int = 2,
     receivers: Any = (0, 3),
-    guarantee: Guarantee = "computational",
+    guarantee: Guarantee = "statistical",
     **more: Any,
 ) -> World:
-    world = World(count, colluders + tolerate, list(receivers), guarantee, **more)
-    world.terms = dataclasses.replace(world.terms, tolerate=tolerate)
-    return world
+    """Of the parties that may drop out, at most as many as can where keepers share their seeds."""
+    tolerate = min(tolerate, most_lost(count, colluders, guarantee))
+    return World(count, colluders, list(receivers), guarantee, tolerate=tolerate, **more)
 
 
 def forged(world: World, kind: Kind, attempt: int, sender: int, recipient: int, body: bytes) -> bytes:
@@ -180,7 +183,7 @@ def test_a_group_after_the_reveal_stops_the_session(guarantee: Guarantee) -> Non
     parties, held = submitted(world)
     (revealed,) = parties[1].receive(held[0])
     assert decode(revealed).kind == Kind.REVEAL
-    for members in ([0, 1, 2, 3, 4], [0, 1, 2], [0, 2, 3]):
+    for members in ([0, 1, 2, 3, 4], [0, 1, 2, 3], [0, 2, 3, 4]):
         with pytest.raises(ProtocolError, match="open a second time"):
             parties[1].receive(group(world, 2, members))
     assert parties[1].attempt == 1
@@ -400,6 +403,12 @@ def test_attempts_are_limited_where_parties_drop_out() -> None:
 # Any order ------------------------------------------------------------------------------------------------------------
 
 
+SHAPES: Final[dict[Guarantee, list[tuple[int, int, int]]]] = {  # parties, colluders, drop-outs
+    "computational": [(4, 1, 1), (5, 2, 1), (7, 1, 2), (8, 1, 3)],
+    "statistical": [(4, 1, 2), (5, 2, 1), (5, 1, 3), (6, 3, 2)],
+}
+
+
 def repeated(random: np.random.Generator) -> Callable[[int, bytes], list[bytes]]:
     return lambda _, data: [data] * int(random.integers(1, 3))
 
@@ -409,7 +418,7 @@ def repeated(random: np.random.Generator) -> Callable[[int, bytes], list[bytes]]
 def test_any_order_and_repetition_of_messages_gives_the_same_sum(guarantee: Guarantee) -> None:
     for seed in range(20):
         random = np.random.default_rng(seed)
-        world = tolerant(*[(3, 1, 1), (4, 1, 2), (5, 2, 1), (6, 1, 3)][seed % 4], [0, 2], guarantee)
+        world = tolerant(*SHAPES[guarantee][seed % 4], [0, 2], guarantee)
         parties = world.parties()
         exchange(parties, repeated(random), order=random)
         check_outcome(world, parties, frozenset(range(world.terms.count)))
@@ -422,7 +431,7 @@ def test_a_lead_receiver_that_goes_on_at_any_moment_gives_the_sum_of_its_last_gr
     sizes = set()
     for seed in range(28):
         random = np.random.default_rng(seed)
-        world = tolerant(*[(4, 1, 2), (5, 2, 1), (5, 1, 3), (6, 3, 2)][seed % 4], [0, 2], guarantee)
+        world = tolerant(*SHAPES[guarantee][seed % 4], [0, 2], guarantee)
         parties = world.parties()
         net = Net(world, parties)
         for _ in range(4):
@@ -473,7 +482,7 @@ class Net:
     def run(self, random: np.random.Generator | None = None, most: int = 100_000) -> None:
         """Deliver, in random order if asked, until nothing moves or so many were taken."""
         early = 0
-        while most and early <= 2 * sum(map(len, self.boxes.values())):
+        while most and early <= 40 * sum(map(len, self.boxes.values())):  # drawn at random
             full = [index for index, box in self.boxes.items() if box and index not in self.gone]
             if not full:
                 return
@@ -603,7 +612,7 @@ def test_the_self_mask_of_an_attempt_that_was_given_up_is_gone_from_the_disk(
     tmp_path: Path, guarantee: Guarantee
 ) -> None:
     world = tolerant(4, 1, 1, [0, 1], guarantee, dimension=20)
-    size = world.terms.masked_bytes if guarantee == "statistical" else 32
+    size = world.terms.masked_bytes if guarantee == "statistical" else KEEPER_BYTES
     with with_ledgers(world, tmp_path, [2]) as ledgers:
         net = Net(world, world.parties(), {3: Kind.SUBMIT})
         net.run()
@@ -620,7 +629,8 @@ def test_the_self_mask_of_an_attempt_that_was_given_up_is_gone_from_the_disk(
 
 
 def test_self_masks_in_memory_are_forgotten_too() -> None:
-    world = tolerant(4, 1, 1, [0, 1])
+    """In a group of three, both that are not the lead receiver are keepers."""
+    world = tolerant(4, 1, 1, [0, 1], "computational")
     net = Net(world, world.parties(), {3: Kind.SUBMIT})
     settle(net)
     check_outcome(world, net.parties[:3], frozenset({0, 1, 2}))
@@ -673,20 +683,21 @@ def test_another_process_that_lags_behind_cannot_open_a_second_attempt(tmp_path:
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_a_lead_receiver_made_again_says_the_same_group_and_asks_the_same(tmp_path: Path, guarantee: Guarantee) -> None:
-    world = tolerant(5, 1, 2, [1, 3], guarantee)
+    count = 5 if guarantee == "statistical" else 7
+    world, members = tolerant(count, 1, 2, [1, 3], guarantee), list(range(1, count - 1))
     with with_ledgers(world, tmp_path, [1]) as ledgers:
         parties = world.parties()
-        left = [party for party in parties if party.index not in (0, 4)]
+        left = [parties[index] for index in members]
         exchange(left)
         first = parties[1].drop_missing()
         again = reopened(world, ledgers, tmp_path, 1)
-        assert (again.attempt, sorted(again.members)) == (2, [1, 2, 3])
+        assert (again.attempt, sorted(again.members)) == (2, members)
         assert again.start()[1:] == first
         twice = reopened(world, ledgers, tmp_path, 1)
         left[0] = twice
         sent = exchange(left, without(Kind.REVEAL), first=lambda party: party.start()[1:] if party.is_lead else [])
         opens = {data for _, data in sent if decode(data).kind == Kind.OPEN}
-        assert len(opens) == 2
+        assert len(opens) == len(members) - 1
         third = reopened(world, ledgers, tmp_path, 1)
         third.start()
         more: list[bytes] = []
@@ -736,7 +747,7 @@ def test_terms_without_drop_outs_are_what_they_were() -> None:
 def test_the_plan_hash_of_a_session_without_drop_outs_is_the_one_of_older_versions() -> None:
     terms = World(3, 1, [0]).terms
     document = json.loads(terms.canonical())
-    fields = {field.name for field in dataclasses.fields(terms)} - {"spec", "grid", "tolerate"}
+    fields = {field.name for field in dataclasses.fields(terms)} - {"spec", "grid", "tolerate", "needs", "public"}
     parts = {"names", "epsilon", "delta", "sensitivity", "threshold", "receivers", "step", "dimension", "word"}
     assert set(document) == fields | parts
     text = json.dumps(document, sort_keys=True, separators=(",", ":"))
@@ -744,29 +755,48 @@ def test_the_plan_hash_of_a_session_without_drop_outs_is_the_one_of_older_versio
 
 
 def test_terms_with_drop_outs_say_so_and_can_be_read_again() -> None:
-    terms = World(5, 3, [0, 3]).terms
+    terms = World(7, 2, [0, 3]).terms
     hashes = {terms.plan_hash}
     for tolerate in (1, 2):
-        changed = dataclasses.replace(terms, tolerate=tolerate)
+        changed = World(7, 2, [0, 3], tolerate=tolerate).terms
         assert f'"tolerate":{tolerate}' in changed.canonical()
         assert changed.session == terms.session
         hashes.add(changed.plan_hash)
         read = Terms.parse(changed.canonical())
-        assert (read.tolerate, read.plan_hash, read.colluders) == (tolerate, changed.plan_hash, 3 - tolerate)
+        assert (read.tolerate, read.plan_hash, read.colluders) == (tolerate, changed.plan_hash, 2)
+        assert read.among([0, 1, 3, 4, 5, 6]).sigma.tolist() == changed.among([0, 1, 3, 4, 5, 6]).sigma.tolist()
     assert len(hashes) == 3
     with pytest.raises(InputError, match="canonical form"):
         Terms.parse(terms.canonical().replace('"word"', '"tolerate":0,"word"'))
+    text = World(7, 2, [0, 3], tolerate=2).terms.canonical()
     for odd in ('"2"', "true", "1.0", "null", "[1]"):
         with pytest.raises(InputError):
-            Terms.parse(dataclasses.replace(terms, tolerate=2).canonical().replace('"tolerate":2', f'"tolerate":{odd}'))
+            Terms.parse(text.replace('"tolerate":2', f'"tolerate":{odd}'))
+    for odd in ("null", "[]", '["0x1.0p+1"]', '"1"', "[1, 2]"):
+        with pytest.raises(InputError):
+            Terms.parse(re.sub(r'"needs":\[[^]]*\]', f'"needs":{odd}', text))
 
 
-@pytest.mark.parametrize("tolerate", [-1, 3, 4, 100])
-def test_a_number_of_drop_outs_that_leaves_no_colluder_is_refused(tolerate: int) -> None:
+def test_noise_is_the_same_whether_parties_may_drop_out_or_not() -> None:
+    for count, threshold, most in ((5, 1, 1), (7, 2, 2), (10, 2, 3), (20, 5, 7)):
+        without = World(count, threshold, [0, 3]).terms
+        for tolerate in (1, most):
+            terms = World(count, threshold, [0, 3], tolerate=tolerate).terms
+            assert terms.standard_deviation == pytest.approx(without.standard_deviation, rel=1e-3)  # of another grid
+
+
+@pytest.mark.parametrize("tolerate", [-1, 2, 3, 100])
+def test_a_number_of_drop_outs_that_the_others_could_not_open_without_is_refused(tolerate: int) -> None:
     with pytest.raises(InputError, match="tolerate"):
-        dataclasses.replace(World(5, 3, [0, 3]).terms, tolerate=tolerate)
-    with pytest.raises(InputError, match="tolerate"):
-        dataclasses.replace(World(5, 1, [0]).terms, tolerate=1)
+        dataclasses.replace(World(5, 2, [0, 3]).terms, tolerate=tolerate)
+
+
+def test_needs_of_groups_belong_to_drop_outs() -> None:
+    terms = World(5, 2, [0, 3], tolerate=1).terms
+    assert terms.needs is not None
+    for changes in ({"tolerate": 0}, {"needs": None}, {"needs": terms.needs[:4]}, {"needs": -terms.needs}):
+        with pytest.raises(InputError, match="needs of groups"):
+            dataclasses.replace(terms, **changes)
 
 
 @pytest.mark.parametrize("tolerate", [True, 1.0])
@@ -775,35 +805,29 @@ def test_a_number_of_drop_outs_that_is_no_whole_number_is_refused(tolerate: Any)
         dataclasses.replace(World(5, 3, [0, 3]).terms, tolerate=tolerate)
 
 
-def test_personal_thresholds_bound_the_drop_outs_by_the_smallest() -> None:
+def test_personal_thresholds_go_without_drop_outs() -> None:
     personal: Any = np.array([3, 3, 2, 3, 3])
-    terms = World(5, personal, [0, 3]).terms
-    assert dataclasses.replace(terms, tolerate=1).colluders == 2
-    with pytest.raises(InputError, match="tolerate"):
-        dataclasses.replace(terms, tolerate=2)
+    with pytest.raises(InputError, match="needs one threshold for all"):
+        dataclasses.replace(World(5, personal, [0, 3]).terms, tolerate=1)
 
 
-def test_the_guarantee_names_colluders_and_drop_outs() -> None:
-    world = World(6, 4, [0])
-    text = guarantee_text(dataclasses.replace(world.terms, tolerate=1))
-    assert "at most 3 parties, and whichever 1 drop out, that cannot break" in text
-    text = guarantee_text(dataclasses.replace(world.terms, tolerate=3, guarantee="statistical"))
-    assert "at most 1 party, and whichever 3 drop out, of any computing power" in text
-    assert "at most 4 parties that cannot" in guarantee_text(world.terms)
+def test_the_guarantee_is_that_without_drop_outs() -> None:
+    for guarantee in GUARANTEES:
+        text = guarantee_text(World(7, 2, [0], guarantee, tolerate=2).terms)
+        assert text == guarantee_text(World(7, 2, [0], guarantee).terms)
+        assert "at most 2 parties" in text
 
 
 def test_honest_parties_share_masks_whoever_colludes_and_drops_out() -> None:
     """In the graph of every group that may be left."""
-    for count in range(3, 9):
-        for threshold in range(2, count):
-            world = World(count, threshold, [0])
-            terms = dataclasses.replace(world.terms, tolerate=threshold - 1)
-            group = count - terms.tolerate
-            graph = MaskGraph.draw(group, terms.colluders, bytes(32))
-            around = [set(graph.partners(rank).neighbours.tolist()) for rank in range(group)]
-            for size in range(terms.colluders + 1):
-                for removed in combinations(range(group), size):
-                    left = set(range(group)) - set(removed)
+    for count in range(4, 10):
+        for threshold in range(1, count - 2):
+            least = count - most_lost(count, threshold)
+            for size in range(least, count + 1):
+                graph = MaskGraph.draw(size, threshold, bytes(32))
+                around = [set(graph.partners(rank).neighbours.tolist()) for rank in range(size)]
+                for removed in combinations(range(size), threshold):
+                    left = set(range(size)) - set(removed)
                     seen, todo = set(), [min(left)]
                     while todo:
                         party = todo.pop()
@@ -812,8 +836,10 @@ def test_honest_parties_share_masks_whoever_colludes_and_drops_out() -> None:
                     assert seen == left
 
 
-def test_the_error_of_an_answer_without_some_parties_counts_the_noise_that_is_there() -> None:
+def test_the_error_of_an_answer_without_some_parties_is_that_of_their_own_plan() -> None:
     terms = tolerant().terms
-    every = terms.standard_deviation_of(range(5))
-    assert every == terms.standard_deviation
-    assert terms.standard_deviation_of([0, 1, 2]) <= every
+    assert terms.standard_deviation_of(range(5)) == terms.standard_deviation
+    group = terms.among([0, 1, 2])
+    assert terms.standard_deviation_of([0, 1, 2]) == group.standard_deviation
+    assert (group.sigma[1:] > 0).all()
+    assert group.sigma.tolist() != terms.sigma[:3].tolist()

@@ -91,7 +91,7 @@ def test_a_holder_that_has_submitted_refuses_a_new_attempt() -> None:
         stage.world.terms,
         3,
         stage.world.identities[3],
-        lambda: stage.world.vectors[3],
+        lambda *_: stage.world.vectors[3],
         stage.world.secrets[3],
         attempt=2,
     )

@@ -31,7 +31,7 @@ from tpmdp.protocol.messages import (
 )
 from tpmdp.protocol.parts import encode_parts
 from tpmdp.protocol.party import PartySession, ProtocolError, TooEarlyError
-from tpmdp.protocol.rules import FORMS
+from tpmdp.protocol.rules import COUNTED_BYTES, FORMS
 from tpmdp.protocol.secrets import FreshSecrets
 from tpmdp.protocol.terms import Guarantee, Terms
 
@@ -180,7 +180,7 @@ def test_parties_with_different_plans_tell_each_other_what_differs_and_go_no_fur
     asked: list[int] = []
 
     def party(index: int, terms: Terms, parts: dict[str, str]) -> PartySession:
-        def vector() -> Mask:
+        def vector(_attempt: int, _members: frozenset[int]) -> Mask:
             asked.append(index)
             return world.vectors[index]
 
@@ -266,7 +266,7 @@ def test_different_keys_to_different_parties_never_give_an_answer() -> None:
     """Masks would not cancel: the lead receiver sees that the others saw other keys, and stops."""
     world = World(4, 2, [0])
     double = FreshSecrets()
-    liar = PartySession(world.terms, 2, world.identities[2], lambda: world.vectors[2], double)
+    liar = PartySession(world.terms, 2, world.identities[2], lambda *_: world.vectors[2], double)
     other_key = decode(liar.start()[1]).body
     parties = world.parties()
 
@@ -303,7 +303,8 @@ def test_a_result_or_receipt_from_anybody_but_the_lead_receiver_is_refused() -> 
     world = World(4, 2, [0, 3])
     parties = world.parties()
     sealed = next(decode(data) for _, data in exchange(parties) if decode(data).kind == Kind.RESULT)
-    receipt = dataclasses.replace(sealed, kind=Kind.RECEIPT, body=bytes(32), recipient=1, sender=3)
+    receipt = dataclasses.replace(sealed, kind=Kind.RECEIPT, recipient=EVERYONE, sender=3)
+    receipt = dataclasses.replace(receipt, body=bytes(4 * COUNTED_BYTES))
     for recipient, message in ((3, dataclasses.replace(sealed, sender=1)), (1, receipt)):
         with pytest.raises(ProtocolError, match="breaks the protocol"):
             world.party(recipient).receive(forge(world, message.sender, message))
@@ -315,7 +316,7 @@ def test_a_receipt_for_something_else_is_refused() -> None:
 
     def swap(_: int, data: bytes) -> list[bytes]:
         message = decode(data)
-        changed = dataclasses.replace(message, body=bytes(32))
+        changed = dataclasses.replace(message, body=bytes(3 * COUNTED_BYTES))
         return [forge(world, 0, changed)] if message.kind == Kind.RECEIPT else [data]
 
     with pytest.raises(ProtocolError, match="did not submit"):
@@ -338,9 +339,9 @@ def test_an_unusable_key_is_named() -> None:
 def test_a_vector_or_key_that_does_not_fit_is_refused() -> None:
     world = World(3, 1, [0])
     with pytest.raises(InputError, match="does not fit its public key"):
-        PartySession(world.terms, 0, world.identities[1], lambda: world.vectors[0], FreshSecrets())
+        PartySession(world.terms, 0, world.identities[1], lambda *_: world.vectors[0], FreshSecrets())
     parties = world.parties()
-    parties[1] = PartySession(world.terms, 1, world.identities[1], lambda: world.vectors[1][:2], world.secrets[1])
+    parties[1] = PartySession(world.terms, 1, world.identities[1], lambda *_: world.vectors[1][:2], world.secrets[1])
     with pytest.raises(InputError, match="must be 3 words of 32 bits"):
         exchange(parties)
 
@@ -489,7 +490,8 @@ def test_an_answer_to_an_earlier_attempt_is_taken_after_a_restart(guarantee: Gua
 
     def hold(recipient: int, data: bytes) -> list[bytes]:
         if decode(data).kind in (Kind.RESULT, Kind.RECEIPT):
-            held[recipient] = data
+            if decode(data).recipient == recipient or not world.terms.spec.receivers[recipient]:
+                held[recipient] = data
             return []
         return [data]
 
@@ -522,9 +524,9 @@ def test_a_receiver_does_not_take_a_receipt_for_an_answer() -> None:
     parties = world.parties()
     sent = exchange(parties, lambda _, data: [] if decode(data).kind == Kind.RESULT else [data])
     submit = next(decode(data) for _, data in sent if decode(data).kind == Kind.SUBMIT and decode(data).sender == 1)
-    receipt = dataclasses.replace(submit, kind=Kind.RECEIPT, sender=0, recipient=1, body=parties[1].current.submitted)
-    with pytest.raises(ProtocolError, match="breaks the protocol"):
-        parties[1].receive(forge(world, 0, receipt))
+    body = b"".join(party.current.submitted[:COUNTED_BYTES] for party in parties)
+    receipt = dataclasses.replace(submit, kind=Kind.RECEIPT, sender=0, recipient=EVERYONE, body=body)
+    assert parties[1].receive(forge(world, 0, receipt)) == []
     assert not parties[1].done
 
 
@@ -669,7 +671,7 @@ def test_masked_vectors_look_uniform_even_to_the_lead_receiver() -> None:
 def test_reprs_and_errors_show_no_secret() -> None:
     world = World(3, 1, [0])
     secrets = FreshSecrets()
-    party = PartySession(world.terms, 0, world.identities[0], lambda: world.vectors[0], secrets)
+    party = PartySession(world.terms, 0, world.identities[0], lambda *_: world.vectors[0], secrets)
     shown = repr(party) + repr(secrets) + repr(party.start()) + str(party.waiting_for())
     assert secrets.key(1).hex() not in shown
     assert repr(secrets.key(1)) not in shown

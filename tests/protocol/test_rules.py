@@ -10,15 +10,15 @@ import pytest
 from tests.protocol.holders import Stage
 from tests.protocol.sessions import World, exchange
 from tpmdp.errors import TpmdpError
-from tpmdp.protocol.channel import seal
+from tpmdp.protocol.channel import SEAL_BYTES, seal
 from tpmdp.protocol.group import to_bits
 from tpmdp.protocol.hybrid import PUBLIC_BYTES, Capsule
 from tpmdp.protocol.messages import EVERYONE, Kind, Message, MessageError, ProtocolError, TooEarlyError, decode, encode
 from tpmdp.protocol.party import PartySession
 from tpmdp.protocol.rules import CONTENT_RULES, ENVELOPE_RULES, FORM_RULES, FORMS, ONCE, ONE_OPENING, STATE_RULES, Rule
 
-ORDER = [Kind.AGREE, Kind.GROUP, Kind.KEYS, Kind.LIST, Kind.PAIRED, Kind.PAD, Kind.SUBMIT, Kind.OPEN, Kind.REVEAL]
-ORDER += [Kind.RESULT, Kind.RECEIPT, Kind.PARTS, Kind.NOTES]
+ORDER = [Kind.AGREE, Kind.GROUP, Kind.KEYS, Kind.LIST, Kind.PAIRED, Kind.PAD, Kind.SHARE, Kind.SUBMIT, Kind.OPEN]
+ORDER += [Kind.REVEAL, Kind.RESULT, Kind.RECEIPT, Kind.PARTS, Kind.NOTES]
 Case = tuple[World, PartySession, Message]
 
 
@@ -31,9 +31,8 @@ def all_rules() -> Iterator[tuple[str, str]]:
     yield from ((kind.name, rule.name) for kind, rule in CONTENT_RULES.items())
 
 
-def tolerant(world: World) -> World:
-    world.terms = dataclasses.replace(world.terms, tolerate=1)
-    return world
+def tolerant(**changes: object) -> World:
+    return World(5, 1, [0, 4], tolerate=1, **changes)  # type: ignore[arg-type]
 
 
 def world(**changes: object) -> World:
@@ -65,7 +64,7 @@ def fresh(
     kind: Kind, sender: int, index: int, dropouts: bool = False, to: int | None = None, **changes: object
 ) -> Case:
     """A message for a party that has just started."""
-    case = tolerant(world()) if dropouts else world()
+    case = tolerant() if dropouts else world()
     bad = message(case, kind, sender, index, **changes)
     return case, started(case, index), bad if to is None else dataclasses.replace(bad, recipient=to)
 
@@ -80,7 +79,7 @@ def sealed(case: World, party: PartySession, kind: Kind, sender: int, *, content
 
 def after(kind: Kind, index: int, dropouts: bool = False, **changes: object) -> tuple[World, PartySession]:
     """A party that has received all that comes before messages of a kind."""
-    case = tolerant(world(**changes)) if dropouts else world(**changes)
+    case = tolerant(**changes) if dropouts else world(**changes)
     parties = case.parties()
     late = ORDER[ORDER.index(kind) :]
     exchange(parties, lambda to, data: [] if to == index and decode(data).kind in late else [data])
@@ -102,7 +101,7 @@ def submit_case(wrong: str) -> Case:
 
 
 def group_case(bits: bytes, opened: int = 0) -> Case:
-    case = tolerant(world())
+    case = tolerant()
     party = started(case, 1)
     if opened:
         party._secrets.opening(opened)
@@ -122,6 +121,28 @@ def reveal_case() -> Case:
     case, lead = after(Kind.REVEAL, 0, dropouts=True)
     lead.current.members = lead.current.group - {3}
     return case, lead, message(case, Kind.REVEAL, 3, 0)
+
+
+def share_case() -> Case:
+    """A share of a party that is no keeper."""
+    case, lead = after(Kind.SHARE, 0, dropouts=True)
+    sender = next(party for party in range(1, 5) if party not in lead.current.keepers)
+    return case, lead, message(case, Kind.SHARE, sender, 0)
+
+
+def other_share_case() -> Case:
+    """A keeper's share for a group or for keys that the party knows nothing of."""
+    case, lead = after(Kind.SHARE, 0, dropouts=True)
+    size = FORMS[Kind.SHARE].length(case.terms) - SEAL_BYTES
+    return sealed(case, lead, Kind.SHARE, lead.current.keepers[0], content=bytes(size))
+
+
+def shareless_case() -> Case:
+    """To be opened before the keepers' shares have come."""
+    case = tolerant()
+    parties, late = case.parties(), (Kind.SHARE, Kind.OPEN, Kind.RECEIPT)
+    exchange(parties, lambda to, data: [] if to == 1 and decode(data).kind in late else [data])
+    return case, parties[1], message(case, Kind.OPEN, 0, 1, body=parties[1].current.submitted)
 
 
 def twice() -> Case:
@@ -162,7 +183,7 @@ CASES: dict[tuple[str, str], Callable[[], Case]] = {
     ("form", "broadcast or to one party"): lambda: fresh(Kind.KEYS, 2, 0, to=0),
     ("form", "attempt"): lambda: fresh(Kind.GROUP, 0, 1, dropouts=True, attempt=1),
     ("form", "sender"): lambda: fresh(Kind.RESULT, 2, 4),
-    ("form", "recipient"): lambda: fresh(Kind.RECEIPT, 0, 4),
+    ("form", "recipient"): lambda: fresh(Kind.RESULT, 0, 1),
     ("form", "drop-outs"): lambda: fresh(Kind.OPEN, 0, 1),
     ("form", ONCE.name): twice,
     ("KEYS", "after the group"): lambda: fresh(Kind.KEYS, 2, 1, dropouts=True, attempt=2),
@@ -186,6 +207,10 @@ CASES: dict[tuple[str, str], Callable[[], Case]] = {
     ("OPEN", "after the submission"): lambda: fresh(Kind.OPEN, 0, 1, dropouts=True),
     ("OPEN", "after the group"): ungrouped,
     ("OPEN", "own submission"): lambda: known(Kind.OPEN, 1),
+    ("OPEN", "after the shares"): shareless_case,
+    ("SHARE", "after the keys"): lambda: fresh(Kind.SHARE, 2, 3, dropouts=True),
+    ("SHARE", "from a keeper"): share_case,
+    ("SHARE", "same group and keys"): other_share_case,
     ("REVEAL", "after the submissions"): lambda: fresh(Kind.REVEAL, 2, 0, dropouts=True),
     ("REVEAL", "from a member"): reveal_case,
 }
@@ -235,9 +260,9 @@ def error_of(place: str, name: str) -> type[TpmdpError]:
 @pytest.mark.parametrize("kind", list(FORMS))
 def test_every_column_of_the_table_is_checked_for_every_kind(kind: Kind) -> None:
     """A message that fits the table passes; each column broken alone is refused by its name."""
-    form, case = FORMS[kind], tolerant(world())
+    form, case = FORMS[kind], tolerant()
     anyone = 0 if form.sender == "anyone" else 1  # others look at keys and agreements later, or never
-    recipient = {"lead receiver": 0, "receiver": 4, "other party": 1, "anyone": anyone}[form.recipient]
+    recipient = {"lead receiver": 0, "receiver": 4, "anyone": anyone}[form.recipient]
     sender = {"lead receiver": 0, "anyone": 2}[form.sender]
     good = message(case, kind, sender, recipient)
     breaks = {
@@ -251,7 +276,7 @@ def test_every_column_of_the_table_is_checked_for_every_kind(kind: Kind) -> None
         with pytest.raises(ProtocolError, match=rf"\(rule: {name}\)$"):
             started(case, recipient).receive(encode(bad, case.identities[bad.sender]))
     if form.recipient != "anyone":
-        wrong = {"lead receiver": 1, "receiver": 1, "other party": 4}[form.recipient]
+        wrong = {"lead receiver": 1, "receiver": 1}[form.recipient]
         bad = dataclasses.replace(good, recipient=wrong, sender=sender if sender != wrong else 3)
         with pytest.raises(ProtocolError, match=r"\(rule: recipient\)$"):
             started(case, wrong).receive(encode(bad, case.identities[bad.sender]))

@@ -48,7 +48,13 @@ def test_any_change_changes_the_plan_hash(change: dict[str, Any]) -> None:
 def test_the_hash_without_keys_depends_on_all_but_the_keys() -> None:
     other_keys = dataclasses.replace(TERMS, roster=TERMS.roster[::-1])
     assert other_keys.keyless_hash == TERMS.keyless_hash
-    for change in ({"label": "other"}, {"query": "another"}, {"sigma": TERMS.sigma + 1}, {"tolerate": 1}):
+    for change in (
+        {"label": "other"},
+        {"query": "another"},
+        {"sigma": TERMS.sigma + 1},
+        {"guarantee": "statistical"},
+        {"public": True},
+    ):
         assert dataclasses.replace(TERMS, **change).keyless_hash != TERMS.keyless_hash
 
 

@@ -239,7 +239,7 @@ def test_public_sizes_sharpen_numbers_at_risk() -> None:
         ({"sizes": [5]}, {}, "is known: remove it"),
         ({"sizes": [20, 20], "by": {"g": [1, 2]}}, {}, "more than all 30 records"),
         ({"sizes": [5, 5], "by": {"g": [1, 2]}, "where": "t > 1"}, {"weighting": "balanced"}, "`weighting`"),
-        ({"sizes": [5, 5], "by": {"g": [1, 2]}}, {"tolerate": 1}, "`tolerate`"),
+        ({"sizes": [5, 5], "by": {"g": [1, 2]}}, {"tolerate": 1, "guarantee": "statistical"}, "`tolerate`"),
     ],
     ids=["all", "too many", "weights", "dropouts"],
 )

@@ -322,7 +322,11 @@ def test_what_is_no_report_is_refused(tmp_path: Path, data: bytes, complaint: st
     [
         {"threshold": 0},
         {"unit": "party"},
-        {"tolerate": 1, "threshold": 1},
+        {
+            "tolerate": 1,
+            "parties": [{"name": f"p{place}", "epsilon": 1.0, "records": 5} for place in range(4)],
+            "receivers": "all",
+        },
         {"weighting": "balanced"},
         {"guarantee": "statistical"},
         {"parties": [{"name": f"p{place}", "epsilon": 1.0, "records": 5} for place in range(70)], "receivers": "all"},

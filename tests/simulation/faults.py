@@ -12,6 +12,8 @@ import pytest
 from tests.protocol.mask_symbols import MaskSymbols
 from tests.simulation.symbols import Symbols
 from tpmdp.ledger import Ledger, file, schema
+from tpmdp.planning.losses import openings_of
+from tpmdp.protocol import keepers, terms
 from tpmdp.protocol.attempt import Attempt
 from tpmdp.protocol.masks import to_words, word_type
 from tpmdp.protocol.party import PartySession
@@ -21,6 +23,7 @@ from tpmdp.study.session import SessionAccount
 
 Fault = Callable[[pytest.MonkeyPatch], None]
 FAULTS: Final[dict[str, Fault]] = {}
+_session: Any = session  # with the names that symbols stand in for
 
 
 def fault(plant: Fault) -> Fault:
@@ -41,14 +44,19 @@ def planted(name: str) -> Iterator[None]:
 
 @fault
 def noise_is_missing(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Symbols, "draw_vector", lambda self, contribution: to_words(contribution.encoded, self.word))
+    def noisy_vector(self: Any, _terms: Any, _index: int, encoded: Any, **_: Any) -> Any:
+        return to_words(encoded, self.word)
+
+    patch.setattr(Symbols, "noisy_vector", noisy_vector)
 
 
 @fault
 def noise_is_drawn_again_after_a_crash(patch: pytest.MonkeyPatch) -> None:
-    def charge(self: Any, contribution: Any) -> Any:
-        original(self, contribution)
-        return session.draw_vector(contribution)
+    def charge(self: Any, contribution: Any, attempt: int = 1, members: Any = None) -> Any:
+        original(self, contribution, attempt, members)
+        return _session.noisy_vector(
+            contribution.terms, contribution.index, contribution.encoded, source=None, members=members
+        )
 
     original = SessionAccount.charge
     patch.setattr(SessionAccount, "charge", charge)
@@ -56,11 +64,14 @@ def noise_is_drawn_again_after_a_crash(patch: pytest.MonkeyPatch) -> None:
 
 @fault
 def the_charge_comes_after_the_submission(patch: pytest.MonkeyPatch) -> None:
-    def charge(self: Any, contribution: Any) -> Any:
-        stored = self.stored()
-        vector = stored.get("vector") or session.draw_vector(contribution).tobytes()
-        self._ledger.keep(self.key, "vector", vector)
-        return np.frombuffer(vector, dtype=word_type(contribution.terms.grid.word))
+    def charge(self: Any, contribution: Any, attempt: int = 1, members: Any = None) -> Any:
+        signed, name = contribution.terms, session.vector_name(contribution.terms, attempt)
+        vector = self.stored().get(name)
+        if vector is None:
+            group = {"source": None, "members": members}
+            drawn = _session.noisy_vector(signed, contribution.index, contribution.encoded, **group)
+            vector = self._ledger.keep(self.key, name, drawn.tobytes())
+        return np.frombuffer(vector, dtype=word_type(signed.grid.word))
 
     patch.setattr(SessionAccount, "charge", charge)
 
@@ -157,3 +168,20 @@ def submissions_go_out_before_all_have_agreed(patch: pytest.MonkeyPatch) -> None
         return members is not None and len(keys) >= len(members) - 1
 
     patch.setattr(PartySession, "ready", property(ready))
+
+
+@fault
+def too_few_openings_open_an_attempt(patch: pytest.MonkeyPatch) -> None:
+    """One less than the coalition needs for a second attempt."""
+    patch.setattr(terms, "openings_of", lambda count, threshold: openings_of(count, threshold) - 1)
+
+
+@fault
+def there_are_too_few_keepers(patch: pytest.MonkeyPatch) -> None:
+    """So few that all of them may be hostile, beside the lead receiver."""
+    patch.setattr(keepers, "keeper_count", lambda size, threshold: min(threshold, size) - 1)
+
+
+@fault
+def noise_is_that_of_the_first_group(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(session, "vector_name", lambda *_: "vector")

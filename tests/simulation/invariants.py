@@ -13,6 +13,7 @@ from tpmdp.ledger import Ledger
 from tpmdp.protocol.channel import open_sealed
 from tpmdp.protocol.masks import word_type
 from tpmdp.protocol.messages import HASH_BYTES, Kind, Message, MessageError, decode
+from tpmdp.protocol.shares import SHARE_BYTES, combine
 from tpmdp.study.session import key_of
 
 
@@ -49,7 +50,7 @@ def _answers(world: World) -> Iterator[str]:
 def _is_sum(world: World, row: list[int], what: str) -> Iterator[str]:
     """Whether a row is a sum over whole statistics, each with one draw of noise of its party."""
     symbols = world.symbols
-    counted = set()
+    counted, drawn = set[int](), set[frozenset[int]]()
     for index in world.honest:
         place = symbols.statistics.get(index)
         data = row[place] if place is not None else 0
@@ -58,8 +59,13 @@ def _is_sum(world: World, row: list[int], what: str) -> Iterator[str]:
             yield f"{what} has the data of party {index} {data} times, with noise {noise}"
         if data:
             counted.add(index)
+        drawn |= {symbols.drawn_for[place] for place in symbols.noise.get(index, []) if data and row[place]}
     if counted and not any(counted == group & set(world.honest) for group in world.groups):
         yield f"{what} counts {sorted(counted)}, which is a part of a group"
+    if world.shape.tolerate and len(drawn) == 1 and counted != set(*drawn) & set(world.honest):
+        yield f"{what} counts {sorted(counted)} with noise for {sorted(*drawn)}"
+    if world.shape.tolerate and len(drawn) > 1:
+        yield f"{what} has noise for several groups: {[sorted(each) for each in drawn]}"
     least = world.shape.count - world.shape.threshold - world.shape.tolerate
     if counted and len(counted) < least:
         yield f"{what} counts only {sorted(counted)}"
@@ -72,6 +78,7 @@ def _knowledge(world: World) -> Iterator[str]:
     if not rows:
         return
     symbols = world.symbols
+    rows += [symbols.signed(symbols.unit(place)) for secret in _secrets(world) for place in symbols.of_secret[secret]]
     unknown = [place for place, shared in symbols.known_to.items() if not shared & corrupt]
     parties = [index for index in world.honest if index in symbols.statistics]
     noise = [place for index in parties for place in symbols.noise.get(index, [])]
@@ -94,14 +101,32 @@ def _readable(world: World, message: Message) -> list[int] | None:
     """What a message says to the hostile parties; None if nothing about honest vectors."""
     if message.sender in world.shape.corrupt or message.recipient not in world.shape.corrupt:
         return None
-    if message.kind not in (Kind.SUBMIT, Kind.REVEAL, Kind.RESULT):
+    is_share = message.kind == Kind.REVEAL and not world.symbols.statistical
+    if message.kind not in (Kind.SUBMIT, Kind.REVEAL, Kind.RESULT) or is_share:
         return None
     content = _opened(world, message)
-    word = world.terms[0].grid.word
-    if message.kind == Kind.REVEAL:
-        return world.symbols.signed(world.symbols.words_of_mask(content))
     words = content[HASH_BYTES:] if message.kind == Kind.SUBMIT else content
-    return world.symbols.signed(np.frombuffer(words, dtype=word_type(word)))
+    return world.symbols.signed(np.frombuffer(words, dtype=word_type(world.terms[0].grid.word)))
+
+
+def _secrets(world: World) -> list[bytes]:
+    """The seeds of honest keepers that hostile parties can compute, and that masks were made of."""
+    shares: dict[tuple[bytes, int, int], dict[int, bytes]] = {}  # by plan, attempt and keeper
+    for message in map(decode, world.log):
+        if message.sender in world.shape.corrupt or message.recipient not in world.shape.corrupt:
+            continue
+        place = message.plan_hash, message.attempt
+        if message.kind == Kind.SHARE:
+            content = _opened(world, message)
+            shares.setdefault((*place, message.sender), {})[message.recipient] = content[-SHARE_BYTES:]
+        if message.kind == Kind.REVEAL and not world.symbols.statistical:
+            content = _opened(world, message)
+            for number, keeper in enumerate(world.keepers_of[*place, message.sender]):
+                share = content[number * SHARE_BYTES : (number + 1) * SHARE_BYTES]
+                shares.setdefault((*place, keeper), {})[message.sender] = share
+    needed = world.terms[0].openings
+    found = [combine(dict(list(each.items())[:needed])) for each in shares.values() if len(each) >= needed]
+    return [secret for secret in found if secret in world.symbols.of_secret]
 
 
 def _opened(world: World, message: Message) -> bytes:

@@ -12,6 +12,7 @@ from typing import Final
 
 from tests.simulation.invariants import violations
 from tests.simulation.world import PLANS, Process, Shape, World
+from tpmdp.planning.losses import most_lost
 from tpmdp.protocol.messages import Kind, decode
 
 OPERATIONS: Final = {  # and how often
@@ -55,15 +56,18 @@ class Schedule:
 
 def draw(seed: int, length: int = 90) -> Schedule:
     chance = random.Random(seed)
-    count = chance.choice((2, 3, 3, 4, 4, 5, 6))
-    tolerate = chance.choice((0, 0, 1)) if count > 2 else 0
-    threshold = chance.randrange(1, count - tolerate)
+    count = chance.choice((2, 3, 3, 4, 4, 5, 6, 7))
+    guarantee = chance.choice(("computational", "computational", "statistical"))
+    threshold = chance.randrange(1, count)
+    if chance.random() < 0.5:  # most parties are honest
+        threshold = min(threshold, max(1, count // 3))
+    tolerate = min(chance.choice((0, 1, 1, count)), most_lost(count, threshold, guarantee))
     receivers = tuple(sorted(chance.sample(range(count), chance.randrange(1, count + 1))))
     colluders = chance.randrange(0, threshold + 1)
     corrupt = tuple(sorted(chance.sample(range(count), colluders)))
     if corrupt and chance.random() < 0.7:  # the lead receiver sees the most
         corrupt = tuple(sorted({receivers[0], *corrupt[1:]}))
-    shape = Shape(count, threshold, tolerate, receivers, corrupt, chance.choice(("computational", "statistical")))
+    shape = Shape(count, threshold, tolerate, receivers, corrupt, guarantee)
     names = [name for name in OPERATIONS if corrupt or name not in HOSTILE]
     if receivers[0] in corrupt and chance.random() < 0.5:  # an attack of the lead receiver, and little else
         names, length = list(ATTACK), 24
@@ -147,7 +151,8 @@ def _campaign(world: World, number: int) -> None:
     """Hostile parties lead some processes through an attempt, each with this view of it and nothing else."""
     attempt, variants, bits = (1, 2, 2, 3)[number % 4], (0, 0, 0, 1, 2, 3)[(number // 4) % 6], number // 64
     everyone = frozenset(range(world.shape.count))
-    members = everyone - {bits % world.shape.count} | {world.terms[0].lead} if attempt > 1 else everyone
+    lost = {bits % world.shape.count, *([(bits // 512) % world.shape.count] if world.shape.tolerate > 1 else [])}
+    members = everyone - lost | {world.terms[0].lead} if attempt > 1 else everyone
     told, keys = world.say_group(attempt, members), list[int]()
     for place, corrupt in enumerate(world.shape.corrupt):
         if corrupt in members:
@@ -166,10 +171,10 @@ def _campaign(world: World, number: int) -> None:
 
 
 def _is_of(world: World, data: bytes, attempt: int, members: frozenset[int]) -> bool:
-    """Whether an honest member sent a key or a pad in this attempt."""
+    """Whether an honest member sent a key, a pad or a share in this attempt."""
     message = decode(data)
     return (
-        message.kind in (Kind.KEYS, Kind.PAD)
+        message.kind in (Kind.KEYS, Kind.PAD, Kind.SHARE)
         and message.attempt == attempt
         and message.sender in members
         and message.sender in world.honest
@@ -178,7 +183,7 @@ def _is_of(world: World, data: bytes, attempt: int, members: frozenset[int]) -> 
 
 
 def _open(world: World, attempt: int) -> None:
-    """Ask for the self-masks of an attempt, and let those who are asked hear it."""
+    """Ask for what opens an attempt, and let those who are asked hear it."""
     for place in world.say_open(attempt):
         recipient = decode(world.log[place]).recipient
         for process in [process for process in world.processes if process.party == recipient]:
@@ -242,10 +247,11 @@ def _finish(world: World) -> None:
             break
     else:
         world.problems.append("the session never comes to rest")
-    honest = not world.shape.corrupt and not world.cancelled and not world.shape.tolerate
+    honest = not world.shape.corrupt and not world.cancelled
     if honest and world.processes and len(charged) < 2:  # all said yes to both plans, and some went back (L2)
-        waiting = {process.party: process.session.step for process in world.processes}
-        world.problems.append(f"nobody is hostile, and parties still wait: {waiting}")
+        waiting = {process.party: process.session.step for process in world.processes if not process.session.left_out}
+        if waiting:
+            world.problems.append(f"nobody is hostile, and parties still wait: {waiting}")
 
 
 def shrink(schedule: Schedule, fails: Callable[[Schedule], bool]) -> Schedule:

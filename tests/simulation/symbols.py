@@ -6,7 +6,8 @@ and unknown. So a coalition can compute those combinations of what it has in whi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -17,9 +18,9 @@ from tests.protocol.mask_symbols import MaskSymbols
 from tpmdp._util.arrays import IntArray
 from tpmdp.ledger.session_store import LedgerSecrets
 from tpmdp.protocol import attempt as attempt_module
-from tpmdp.protocol.masks import Mask, to_words, word_type
+from tpmdp.protocol.masks import Mask, to_words
+from tpmdp.protocol.terms import Terms
 from tpmdp.study import session as session_module
-from tpmdp.study.contribution import Contribution
 
 PLACES: Final = 600
 
@@ -31,6 +32,7 @@ class Symbols(MaskSymbols):
         super().__init__(PLACES, word, statistical)
         self.statistics: dict[int, int] = {}  # by party
         self.noise: dict[int, list[int]] = {}  # by party, a place for each draw
+        self.drawn_for: dict[int, frozenset[int]] = {}  # the group that a draw is for
 
     def statistic(self, party: int) -> IntArray:
         """The same in every session, plan and process: the party's data are what they are."""
@@ -40,17 +42,15 @@ class Symbols(MaskSymbols):
         vector[self.statistics[party]] = 1
         return vector
 
-    def draw_vector(self, contribution: Contribution) -> Mask:
-        """In place of `session.draw_vector`: fresh noise, which is a new symbol."""
+    def noisy_vector(
+        self, terms: Terms, index: int, encoded: IntArray, source: Any, members: Iterable[int] | None = None
+    ) -> Mask:
+        """In place of `vectors.noisy_vector`: fresh noise, which is a new symbol."""
+        del source
         place = self.new_place()
-        self.noise.setdefault(contribution.index, []).append(place)
-        return to_words(contribution.encoded, self.word) + self.unit(place)[:PLACES]
-
-    def words_of_mask(self, content: bytes) -> Mask:
-        """What a revealed self-mask is."""
-        if self.statistical:
-            return np.frombuffer(content, dtype=word_type(self.word))
-        return self.unit(self.places[content])
+        self.noise.setdefault(index, []).append(place)
+        self.drawn_for[place] = frozenset(range(terms.count) if members is None else members)
+        return to_words(encoded, self.word) + self.unit(place)[:PLACES]
 
     def signed(self, words: Mask) -> list[int]:
         half = 1 << (self.word - 1)
@@ -66,7 +66,8 @@ def _patched(symbols: Symbols) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(attempt_module, "mask_key", symbols.mask_key)
         patch.setattr(attempt_module, "expand", symbols.expand)
-        patch.setattr(session_module, "draw_vector", symbols.draw_vector)
+        patch.setattr(attempt_module, "mask_seed", symbols.mask_seed)
+        patch.setattr(session_module, "noisy_vector", symbols.noisy_vector)
         yield
 
 
@@ -76,6 +77,13 @@ class SymbolSecrets(LedgerSecrets):
     def __init__(self, *arguments: Any, symbols: Symbols, index: int) -> None:
         super().__init__(*arguments)
         self._symbols, self._index = symbols, index
+
+    def key(self, attempt: int) -> bytes:
+        """The same whenever a schedule is played: who keeps an attempt closed follows from all keys."""
+        with pytest.MonkeyPatch.context() as patch:
+            place = bytes([self._index, attempt])
+            patch.setattr("os.urandom", lambda size: hashlib.shake_256(b"key" + place).digest(size))
+            return super().key(attempt)
 
     def pad(self, attempt: int, other: int, size: int) -> bytes:
         with pytest.MonkeyPatch.context() as patch:

@@ -17,9 +17,11 @@ pytestmark = pytest.mark.slow
 
 BLOCKS = 10
 FOUND_BY = {  # the first seed that shows a fault, tried first
-    "a_party_opens_more_than_one_attempt": 44,
-    "there_are_no_self_masks": 90,
-    "a_new_attempt_has_the_old_key_and_another_group": 195,
+    "noise_is_drawn_again_after_a_crash": 71,
+    "a_party_opens_more_than_one_attempt": 158,
+    "there_are_no_self_masks": 14,
+    "there_are_too_few_keepers": 111,
+    "noise_is_that_of_the_first_group": 14,
 }
 
 

@@ -22,6 +22,7 @@ from tpmdp.protocol.hybrid import SECRET_BYTES, Capsule, HybridKey
 from tpmdp.protocol.messages import EVERYONE, HASH_BYTES, Kind, Message, MessageError, decode, digest_of, encode
 from tpmdp.protocol.parts import encode_parts
 from tpmdp.protocol.party import PartySession, ProtocolError, TooEarlyError
+from tpmdp.protocol.shares import SHARE_BYTES, check_value
 from tpmdp.protocol.terms import Terms
 from tpmdp.study.contribution import Contribution
 from tpmdp.study.model import Study
@@ -103,6 +104,7 @@ class World:
         self.results: dict[int, list[tuple[int, list[int]]]] = {}  # by receiver: plan and sum
         self.opened: list[tuple[int, list[int]]] = []  # sums that honest receivers learned
         self.cancelled = False
+        self.keepers_of: dict[tuple[bytes, int, int], tuple[int, ...]] = {}  # of what parties have opened
         self.blamed: set[str] = set()
         self.problems: list[str] = []
         self.groups: set[frozenset[int]] = {frozenset(range(shape.count))}
@@ -165,6 +167,9 @@ class World:
                 process.party, process.plan
             ):
                 self.problems.append(f"{message!r} left before party {process.party} was charged")
+            if message.kind == Kind.REVEAL:
+                keepers = process.session.current.keepers
+                self.keepers_of[message.plan_hash, message.attempt, message.sender] = keepers
             if message.kind == Kind.GROUP:
                 self.groups.add(from_bits(message.body, self.shape.count))
         self._post(messages)
@@ -295,7 +300,7 @@ class World:
         return [self.say(Kind.LIST, attempt, lead, EVERYONE, body=body)]
 
     def say_open(self, attempt: int) -> list[int]:
-        """Ask everybody to reveal the self-mask of an attempt."""
+        """Ask everybody to open an attempt."""
         lead, numbers = self.terms[0].lead, []
         for data in [data for data in self.log if decode(data).kind == Kind.SUBMIT]:
             message = decode(data)
@@ -308,31 +313,33 @@ class World:
         return numbers
 
     def say_pads(self, process: Process) -> list[int]:
-        """The pads that a process waits for from hostile neighbours: zeros."""
+        """The pads and shares that a process lacks from hostile parties: zeros."""
         session, terms, numbers = process.session, self.terms[process.plan], list[int]()
-        if session.step != "pads":
+        if not session.ready or session.done:
             return numbers
-        for corrupt in set(self.shape.corrupt) & set(session.waiting_for()):
-            for variant in range(2):
-                own = self.private(corrupt, session.attempt, variant)
-                if own.public != session.current.keys[corrupt]:
-                    continue
-                envelope = Message(
-                    Kind.PAD,
-                    session.attempt,
-                    corrupt,
-                    process.party,
-                    session=terms.session,
-                    plan_hash=terms.plan_hash,
-                    body=b"",
-                )
-                public = session.current.keys[process.party]
-                capsule = self._capsules.setdefault((corrupt, public), Capsule.to(public))
-                pad = replace(envelope, body=capsule.ciphertext)
-                if terms.guarantee == "statistical":
-                    content = session.current.transcript + bytes(terms.masked_bytes)
-                    pad = seal(own, public, envelope, capsule=capsule, content=content)
-                numbers.append(self._note(encode(pad, self.identities[corrupt])))
+        bound, nothing = session.current.transcript, bytes(SHARE_BYTES)
+        for corrupt in self.shape.corrupt:
+            if session.step == "pads" and corrupt in session.waiting_for():
+                content = bound + bytes(terms.masked_bytes) if terms.guarantee == "statistical" else None
+                numbers += self._say_between(process, Kind.PAD, corrupt, content=content)
+            if corrupt in set(session.current.keepers) - set(session.current.shares):
+                content = bound + check_value(nothing) + nothing
+                numbers += self._say_between(process, Kind.SHARE, corrupt, content=content)
+        return numbers
+
+    def _say_between(self, process: Process, kind: Kind, corrupt: int, *, content: bytes | None) -> list[int]:
+        """A message of a hostile party to a process, with each of its keys; without content, a ciphertext alone."""
+        session, terms, numbers = process.session, self.terms[process.plan], list[int]()
+        public, place = session.current.keys[process.party], (session.attempt, corrupt, process.party)
+        capsule = self._capsules.setdefault((corrupt, public), Capsule.to(public))
+        for variant in range(2):
+            own = self.private(corrupt, session.attempt, variant)
+            if own.public == session.current.keys[corrupt]:
+                envelope = Message(kind, *place, session=terms.session, plan_hash=terms.plan_hash, body=b"")
+                message = replace(envelope, body=capsule.ciphertext)
+                if content is not None:
+                    message = seal(own, public, envelope, capsule=capsule, content=content)
+                numbers.append(self._note(encode(message, self.identities[corrupt])))
         return numbers
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+import tpmdp.protocol.vectors as vectors
 import tpmdp.study.session as session
 from tpmdp._util.arrays import FloatArray, IntArray
 from tpmdp.data.table import Table
@@ -71,7 +72,7 @@ def study_of(*queries: Mapping[str, Any], count: int = 4, **more: Any) -> Study:
 
 
 def without_noise_of(party: int) -> Callable[..., Mask]:
-    right = session.noisy_vector
+    right = vectors.noisy_vector
 
     def faulty(terms: Terms, index: int, encoded: IntArray, source: NoiseSource) -> Mask:
         return to_words(encoded, terms.grid.word) if index == party else right(terms, index, encoded, source=source)
@@ -173,7 +174,7 @@ def without_noise_in(entries: Sequence[int], calls: Collection[int] = ()) -> Cal
 
 @pytest.mark.parametrize("entry", range(6))
 def test_an_entry_without_noise_is_found_and_named(monkeypatch: pytest.MonkeyPatch, entry: int) -> None:
-    monkeypatch.setattr(session, "discrete_gaussian", without_noise_in([entry]))
+    monkeypatch.setattr(vectors, "discrete_gaussian", without_noise_in([entry]))
     result = audit_study(study_of(COUNT, BINS), 2, draws=200, doubt=DOUBT)
     thinnest = result.entries
     assert thinnest is not None
@@ -189,7 +190,7 @@ def test_most_entries_without_noise_pass_the_bounds_and_not_the_audit(monkeypatc
     bins = [np.histogram(np.asarray(each["age"]), EDGES)[0] for each in (tables.first, tables.neighbour)]
     still = np.flatnonzero(bins[0] == bins[1]).tolist()
     assert len(still) == 3
-    monkeypatch.setattr(session, "discrete_gaussian", without_noise_in(still))
+    monkeypatch.setattr(vectors, "discrete_gaussian", without_noise_in(still))
     result = audit_study(study_of(BINS), draws=1000, doubt=DOUBT)
     assert not any(each.exceeds for each in result.parties if each.party == "p0")
     assert result.exceeds
@@ -199,7 +200,7 @@ def test_most_entries_without_noise_pass_the_bounds_and_not_the_audit(monkeypatc
 
 def test_an_entry_that_lacks_the_noise_of_one_party_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     parties = [{"name": f"p{each}", "epsilon": 1.0, "records": 100} for each in range(4)]
-    monkeypatch.setattr(session, "discrete_gaussian", without_noise_in([2], calls=[0]))
+    monkeypatch.setattr(vectors, "discrete_gaussian", without_noise_in([2], calls=[0]))
     result = audit_study(study_of(BINS, parties=parties), draws=1500)
     assert result.entries is not None
     assert result.entries.thin > 0
@@ -401,7 +402,7 @@ def test_the_table_and_the_json_say_the_same(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_an_entry_without_noise_has_a_line_and_json(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "discrete_gaussian", without_noise_in([1]))
+    monkeypatch.setattr(vectors, "discrete_gaussian", without_noise_in([1]))
     result = audit_study(study_of(BINS, count=2), draws=200, doubt=DOUBT)
     console = Console(width=400, file=io.StringIO())
     print_audit(result, console)

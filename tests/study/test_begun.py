@@ -13,6 +13,7 @@ from tpmdp.ledger.entry import stand_in_plan
 from tpmdp.study.begun import begun_sessions, earlier_sessions, give_up, withdrawal_text
 
 COST = Charge(0.1, 0.0, 0.5, 1e-6)
+FOUR = [{"name": name, "epsilon": 1.0, "records": 3} for name in ("north", "south", "lab", "office")]
 
 
 @pytest.fixture
@@ -96,4 +97,4 @@ def test_other_sessions_of_the_same_study_are_found(ledger: Ledger) -> None:
 def test_what_a_withdrawal_means_depends_on_how_the_study_is_computed() -> None:
     assert withdrawal_text(study()).endswith("without you they get no answer. Tell them.")
     assert "unless the study lets enough parties drop out" in withdrawal_text()
-    assert "unless the study lets enough parties drop out" in withdrawal_text(study(tolerate=1, receivers="all"))
+    assert "unless the study lets enough parties drop out" in withdrawal_text(study(tolerate=1, parties=FOUR))

@@ -139,7 +139,10 @@ def test_every_setting_of_a_study_can_be_given() -> None:
     assert more.build().deadline == moment
     assert (more.build().weighting, more.build().spread) == ("balanced", 0.5)
     drops = (
-        peopled(tolerate=1, patience=timedelta(seconds=30)).party("east", epsilon=1, records=9).count("age", below=9)
+        peopled(tolerate=1, patience=timedelta(seconds=30))
+        .party("east", epsilon=1, records=9)
+        .party("west", epsilon=1, records=9)
+        .count("age", below=9)
     )
     assert (drops.build().tolerate, drops.build().patience) == (1, 30.0)
 

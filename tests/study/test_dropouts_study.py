@@ -21,7 +21,7 @@ from tpmdp.protocol.messages import Kind
 from tpmdp.protocol.party import PartySession
 from tpmdp.study.release import PartyRelease
 
-NAMES = ("north", "south", "east", "west", "office")
+NAMES = ("north", "south", "east", "west", "coast", "hills", "office")
 
 
 def document(**changes: Any) -> dict[str, Any]:
@@ -37,10 +37,11 @@ def tables(seed: int = 0) -> dict[str, Any]:
     return {name: {"age": random.uniform(0, 100, 40)} for name in NAMES}
 
 
-def test_the_plan_counts_who_drops_out_like_who_colludes() -> None:
-    tolerant, plain = Study.parse(document()), Study.parse(document(tolerate=0, threshold=3))
-    assert (tolerant.plan().sigma == plain.plan().sigma).all()
-    assert tolerant.plan().standard_deviation > Study.parse(document(tolerate=0)).plan().standard_deviation
+@pytest.mark.parametrize("weighting", ["equal", "balanced"])
+def test_who_may_drop_out_costs_no_noise(weighting: str) -> None:
+    tolerant, plain = (Study.parse(document(tolerate=most, weighting=weighting)).plan() for most in (2, 0))
+    assert (tolerant.grid.step, tolerant.grid.word) == (plain.grid.step, plain.grid.word)
+    assert tolerant.sigma.tolist() == plain.sigma.tolist()
 
 
 def test_the_file_keeps_what_may_drop_out() -> None:
@@ -56,7 +57,13 @@ def test_the_file_keeps_what_may_drop_out() -> None:
         ({"tolerate": -1}, "tolerate = -1 must"),
         ({"tolerate": True}, "tolerate = true must"),
         ({"tolerate": "1"}, 'tolerate = "1" must'),
-        ({"tolerate": 4}, "tolerate = 4 plus threshold (1) must be less than the number of parties (5)"),
+        ({"tolerate": 7}, "tolerate = 7 must be a whole number from 0 to 6"),
+        ({"tolerate": 3}, "tolerate = 3 must be at most 2 with 7 parties and threshold 1: with fewer left, colluders"),
+        ({"threshold": 3}, "tolerate = 2 must be at most 1 with 7 parties and threshold 3: with fewer left, colluders"),
+        (
+            {"tolerate": 6, "guarantee": "statistical"},
+            "tolerate = 6 must be at most 5 with 7 parties and threshold 1: more parties must be left than may collude",
+        ),
         ({"threshold": 0}, "tolerate = 2 needs a threshold of at least 1"),
         ({"patience": "soon"}, 'patience = "soon" must be a duration'),
         ({"patience": 5}, "patience = 5 must be a duration"),
@@ -85,14 +92,18 @@ def test_answers_are_for_those_who_stayed(weighting: str, lost: dict[int, Kind])
     assert low - 3 * age.standard_error < ages.mean() < high + 3 * age.standard_error
     told = released.parties["office"]
     assert told.missing == tuple(NAMES[place] for place in sorted(lost))
-    assert "and whichever 2 drop out" in told.guarantee
+    assert "coalitions of at most 1 party that cannot break" in told.guarantee
 
 
-def test_error_bars_are_for_the_noise_that_is_there() -> None:
+@pytest.mark.parametrize("lost", [0, 5])
+def test_error_bars_are_for_the_plan_of_those_who_stayed(lost: int) -> None:
     study = Study.parse(document())
     whole = run(study, tables()).answers[0].standard_error
-    less = run(study, tables(), engine=MemoryEngine({0: Kind.SUBMIT})).answers[0].standard_error
-    assert 0 < less < whole
+    less = run(study, tables(), engine=MemoryEngine({lost: Kind.SUBMIT})).answers[0].standard_error
+    keys = {name: Ed25519PrivateKey.generate().public_key().public_bytes_raw() for name in NAMES}
+    terms = study.with_keys(keys).terms()
+    deviation = terms.standard_deviation_of([place for place in range(7) if place != lost])
+    assert less / whole == pytest.approx(deviation / terms.standard_deviation, rel=1e-9)
 
 
 def test_too_many_lost_is_no_answer() -> None:
@@ -132,7 +143,7 @@ def test_a_study_over_the_relay_goes_on_without_a_party_that_never_comes(
         for thread in threads:
             thread.join(HANG_S)
     assert not failed
-    assert sorted(told) == ["east", "north", "office", "south"]
+    assert sorted(told) == sorted(set(NAMES) - {"west"})
     assert {one.missing for one in told.values()} == {("west",)}
     assert told["office"].answers == told["south"].answers
     assert told["north"].answers is None

@@ -19,8 +19,9 @@ from tpmdp.ledger import Charge, LedgerError, SessionKey
 from tpmdp.noise.source import seeded_source, system_source
 from tpmdp.planning.grid_plan import plan_on_grid
 from tpmdp.protocol.masks import Mask, from_words
+from tpmdp.protocol.vectors import noise_source, noisy_vector
 from tpmdp.study.contribution import Contribution, contribute
-from tpmdp.study.session import SessionAccount, noise_source, noisy_vector, open_or_create_ledger
+from tpmdp.study.session import SessionAccount, open_or_create_ledger
 
 TABLES = {
     "north": {"age": np.array([70.0, 20, 66, 41])},

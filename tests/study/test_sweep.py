@@ -108,11 +108,14 @@ def test_bad_sweeps_are_refused(call: Callable[[Study], Any], complaint: str) ->
     assert complaint in str(caught.value)
 
 
-def test_parties_that_may_drop_out_count() -> None:
+def test_parties_that_may_drop_out_bound_the_threshold() -> None:
     made = study(tolerate=1)
-    assert len(made.sweep(threshold=[1, 2, 3])) == 3
-    for threshold in (0, 4):
-        with pytest.raises(InputError, match="must be a whole number from 1 to 3"):
+    sweep = made.sweep(threshold=[1, 2])
+    assert [point.answers for point in sweep] == [point.answers for point in study().sweep(threshold=[1, 2])]
+    with pytest.raises(InputError, match="must be a whole number from 1 to 4"):
+        made.sweep(threshold=[0])
+    for threshold in (3, 4):
+        with pytest.raises(InputError, match=f"must be at most 0 with 5 parties and threshold {threshold}"):
             made.sweep(threshold=[threshold])
 
 

@@ -43,7 +43,7 @@ class Parties:
         ledger, key = self.ledgers[index], key_of(world.terms)
         ledger.hold(key, "study", COST, unit="record", private={})
 
-        def vector() -> object:
+        def vector(*_: object) -> object:
             ledger.charge(key, "study", COST, unit="record", private={})
             return world.vectors[index]
 

@@ -41,7 +41,7 @@ _OF_A_STUDY: Final = (
 @click.argument("parties", type=_FILE)
 @click.option("--threshold", "-t", help="How many parties may collude. Default: what the file says.")
 @click.option("--receivers", "-r", help="Who learns the answer: names a,b or all or none. Default: what the file says.")
-@click.option("--tolerate", type=int, help="How many parties may drop out; shows what that costs in noise.")
+@click.option("--tolerate", type=int, help="How many parties may drop out of the session; it costs no noise.")
 @click.option(
     "--weighting",
     type=click.Choice(("equal", "balanced", "own")),
@@ -82,16 +82,16 @@ def plan(
     Example: tpmdp plan parties.csv --threshold 2 --receivers bank,city --out plan.json --plot plan.png
     """
     from tpmdp._util.progress import stage
-    from tpmdp.planning.plan import tolerant
+    from tpmdp.planning.losses import check_tolerate
 
     _check_outputs(parties, out, plot)
     with stage("reading parties") as report_progress:
         source = _read_source(parties, queries_file, report_progress)
     listed = source.parties
-    asked = listed.spec(_threshold(threshold, listed), _receivers(receivers, listed))
+    spec = listed.spec(_threshold(threshold, listed), _receivers(receivers, listed))
     tolerate = source.tolerate if tolerate is None else tolerate
     with as_flags({"tolerate": "--tolerate"}):
-        spec = tolerant(asked, tolerate)
+        check_tolerate(spec, tolerate, source.guarantee)
     if people and source.note:
         rule = "cannot be told from the plan of one round, and this study has several"
         raise InputError("--person", people[0], rule, "tpmdp report counts all rounds")
@@ -99,7 +99,7 @@ def plan(
     from tpmdp.planning.person import person_protection
     from tpmdp.planning.plan import plan as make_plan
     from tpmdp.report.person import person_json, person_text
-    from tpmdp.report.plan import PlanReport, dropout_costs, plan_json, print_plan
+    from tpmdp.report.plan import PlanReport, plan_json, print_plan
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the report says it more clearly
@@ -121,7 +121,7 @@ def plan(
     if as_json:
         if result.no_noise_reason:
             click.echo(f"tpmdp: no noise is added: {result.no_noise_reason}", err=True)
-        more = {"tolerate": tolerate, "cost_of_dropouts": dropout_costs(report, tolerate)} if tolerate else {}
+        more: dict[str, Any] = {"tolerate": tolerate} if tolerate else {}
         more |= {"study": source.label} if source.label else {}
         more |= {"people": [person_json(spec, person) for person in persons]} if persons else {}
         click.echo(json.dumps({**plan_json(report), **more}, allow_nan=False))
@@ -209,6 +209,7 @@ class _Source:
     parties: PartiesTable
     label: str = ""  # of a study
     tolerate: int = 0
+    guarantee: str = "computational"
     weighting: str | None = None
     spread: float | None = None
     width: float | None = None
@@ -249,6 +250,7 @@ def _read_study_source(path: Path, queries_file: Path | None) -> _Source:
         table,
         study.label,
         study.tolerate,
+        guarantee=study.guarantee,
         weighting=kind,
         spread=weights.spread,
         width=weights.width,

@@ -41,9 +41,18 @@ class Engine(Protocol):
     name: str
 
     def run(
-        self, terms: Terms, identities: Sequence[Ed25519PrivateKey], vectors: Sequence[Mask], deadline_s: float = 60.0
+        self,
+        terms: Terms,
+        identities: Sequence[Ed25519PrivateKey],
+        vectors: Sequence[Mask],
+        deadline_s: float = 60.0,
+        plain: Sequence[IntArray] | None = None,
     ) -> Outcome:
-        """Run the session to its end, or raise within the deadline."""
+        """Run the session to its end, or raise within the deadline.
+
+        `vectors` hold the noise of the plan for all. `plain` are the same without noise: where parties may drop out,
+        others draw the noise of the group that is left.
+        """
 
 
 def stuck(lead: PartySession) -> str:
@@ -65,8 +74,6 @@ def guarantee_text(terms: Terms) -> str:
     if lacks_noise(terms):
         return NO_GUARANTEE
     many = coalitions_of(terms)
-    if terms.tolerate:
-        many += f", and whichever {terms.tolerate} drop out,"
     if terms.guarantee == "statistical":
         return f"statistical: holds against {many} of any computing power; pads travel over encrypted channels"
     return f"computational: holds against {many} that cannot break AES-256, HKDF, or both X25519 and ML-KEM-768"
@@ -95,7 +102,7 @@ def coalitions_of(terms: Terms) -> str:
     >>> coalitions_of(Terms.of("demo", plan, 1.0, roster=(bytes(32), bytes(31) + b"1", bytes(31) + b"2")))
     'coalitions of at most 1 party for a, c and of at most 2 parties for b'
     """
-    each = (np.broadcast_to(terms.spec.threshold, (terms.count,)) - terms.tolerate).tolist()
+    each = np.broadcast_to(terms.spec.threshold, (terms.count,)).tolist()
     levels = sorted(set(each))
     if len(levels) == 1:
         return coalitions_text(levels[0])

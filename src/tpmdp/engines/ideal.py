@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from tpmdp._util.arrays import IntArray
 from tpmdp.engines.contract import Outcome
 from tpmdp.protocol.masks import Mask, from_words
 from tpmdp.protocol.terms import Terms
@@ -18,9 +19,14 @@ class IdealEngine:
     name = "ideal"
 
     def run(
-        self, terms: Terms, identities: Sequence[Ed25519PrivateKey], vectors: Sequence[Mask], deadline_s: float = 60.0
+        self,
+        terms: Terms,
+        identities: Sequence[Ed25519PrivateKey],
+        vectors: Sequence[Mask],
+        deadline_s: float = 60.0,
+        plain: Sequence[IntArray] | None = None,
     ) -> Outcome:
-        del identities, deadline_s
+        del identities, deadline_s, plain
         for party in range(terms.count):
             terms.check(party)
         total = np.sum(np.stack(vectors), axis=0, dtype=vectors[0].dtype)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from tpmdp._util.arrays import IntArray
 from tpmdp.engines.contract import Outcome, guarantee_text, stuck
 from tpmdp.errors import DeadlineError
 from tpmdp.protocol.masks import Mask
@@ -16,6 +16,7 @@ from tpmdp.protocol.messages import EVERYONE, Kind, decode
 from tpmdp.protocol.party import PartySession, TooEarlyError
 from tpmdp.protocol.secrets import FreshSecrets
 from tpmdp.protocol.terms import Terms
+from tpmdp.protocol.vectors import attempt_vectors
 
 
 class MemoryEngine:
@@ -27,12 +28,18 @@ class MemoryEngine:
         self._lost = dict(lost or {})
 
     def run(
-        self, terms: Terms, identities: Sequence[Ed25519PrivateKey], vectors: Sequence[Mask], deadline_s: float = 60.0
+        self,
+        terms: Terms,
+        identities: Sequence[Ed25519PrivateKey],
+        vectors: Sequence[Mask],
+        deadline_s: float = 60.0,
+        plain: Sequence[IntArray] | None = None,
     ) -> Outcome:
         deadline = time.monotonic() + deadline_s
+        bare = [None] * terms.count if plain is None else list(plain)
+        sources = [attempt_vectors(terms, i, vectors[i], plain=bare[i]) for i in range(terms.count)]
         parties = [
-            PartySession(terms, i, identities[i], vector=partial(vectors.__getitem__, i), secrets=FreshSecrets())
-            for i in range(terms.count)
+            PartySession(terms, i, identities[i], vector=sources[i], secrets=FreshSecrets()) for i in range(terms.count)
         ]
         sent = [0] * terms.count
         queue: deque[tuple[int, bytes]] = deque()

@@ -24,7 +24,7 @@ from tpmdp.mechanisms.registry import MECHANISMS
 from tpmdp.noise.source import system_source
 from tpmdp.planning.grid_plan import plan_on_grid
 from tpmdp.protocol.terms import Terms
-from tpmdp.study.session import noisy_vector
+from tpmdp.protocol.vectors import noisy_vector
 
 # engine, problem, parties, threshold, sessions, sessions of a quick run
 POINTS: Final = (

@@ -75,14 +75,15 @@ class Carrier:
         is_lead = message.sender == terms.lead
         to_lead = message.kind in (Kind.SUBMIT, Kind.REVEAL) and message.recipient == terms.lead and not is_lead
         everybody = message.kind in (Kind.AGREE, Kind.KEYS) and message.recipient == EVERYONE
-        pad = message.kind == Kind.PAD and message.recipient < terms.count and message.recipient != message.sender
+        is_other = message.recipient < terms.count and message.recipient != message.sender
+        between_two = message.kind in (Kind.PAD, Kind.SHARE) and is_other
         has_form = (
             len(message.body) == form.length(terms)
             and message.attempt in form.attempts
             and (message.recipient == EVERYONE) == form.broadcast
             and (terms.tolerate > 0 or not form.only_with_dropouts)
         )
-        if not has_form or not (is_lead or to_lead or everybody or pad):
+        if not has_form or not (is_lead or to_lead or everybody or between_two):
             raise MessageError("a message that breaks the protocol")
         verify(data, terms.roster[message.sender])
         lead = self._local.get(terms.lead)

@@ -157,7 +157,7 @@ class ClientSettings:
         if epsilon > allowed.epsilon or delta > allowed.delta:
             rule = f"is more than {self.name} allows in a round ({allowed.epsilon:g}, {allowed.delta:g})"
             raise InputError("budget", f"({epsilon:g}, {delta:g})", rule, remedy)
-        colluders = int(np.broadcast_to(spec.threshold, (terms.count,))[index]) - terms.tolerate
+        colluders = int(np.broadcast_to(spec.threshold, (terms.count,))[index])
         if colluders < self.threshold:
             rule = f"is less than {self.name} asks for ({self.threshold})"
             raise InputError("threshold", colluders, rule, "raise the threshold of the training")
@@ -169,6 +169,9 @@ class ClientSettings:
             raise InputError("sensitivity", float(spec.sensitivity[index]), "is less than clipped updates have", remedy)
         if float(terms.bounds[index]) < bound(ask.clip, weight, ask.counted):
             raise InputError("bound", float(terms.bounds[index]), "is less than clipped updates reach", remedy)
+        if not terms.public:
+            rule = "must say that everybody gets the model, and with it the sum"
+            raise InputError("terms", "(receivers)", rule, "use a server with the same tpmdp")
         self._check_peers(terms)
         published(terms).check(index)
         return index, ask

@@ -19,6 +19,7 @@ from typing import Final
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from tpmdp._util.arrays import IntArray
 from tpmdp._util.process import ChildProcess
 from tpmdp.engines.contract import Outcome, guarantee_text
 from tpmdp.errors import DeadlineError, TpmdpError
@@ -88,7 +89,12 @@ class FlowerEngine:
             self._simulation = None
 
     def run(
-        self, terms: Terms, identities: Sequence[Ed25519PrivateKey], vectors: Sequence[Mask], deadline_s: float = 60.0
+        self,
+        terms: Terms,
+        identities: Sequence[Ed25519PrivateKey],
+        vectors: Sequence[Mask],
+        deadline_s: float = 60.0,
+        plain: Sequence[IntArray] | None = None,
     ) -> Outcome:
         for party in range(terms.count):
             terms.check(party)
@@ -98,7 +104,7 @@ class FlowerEngine:
         simulation = self._simulation
         name = secrets.token_hex(8)  # the same session again begins anew
         folder = simulation.folder / name
-        self._write_session(folder, terms, identities, vectors=vectors)
+        self._write_session(folder, terms, identities, vectors=vectors, plain=plain)
         task = {"name": name, "server": self.server, "deadline_s": deadline_s}
         simulation.process.write(json.dumps(task).encode() + b"\n")
         report = json.loads(simulation.process.line(deadline_s + _START_S) or b'{"kind": "", "error": ""}')
@@ -123,13 +129,21 @@ class FlowerEngine:
         )
 
     def _write_session(
-        self, folder: Path, terms: Terms, identities: Sequence[Ed25519PrivateKey], vectors: Sequence[Mask]
+        self,
+        folder: Path,
+        terms: Terms,
+        identities: Sequence[Ed25519PrivateKey],
+        *,
+        vectors: Sequence[Mask],
+        plain: Sequence[IntArray] | None,
     ) -> None:
-        """Write the terms, and each party's key and vector, to a folder that only this user can read."""
+        """Write the terms, and each party's key and vectors, to a folder that only this user can read."""
         folder.mkdir(mode=0o700)
         (folder / TERMS).write_text(terms.canonical())
         for index, (identity, vector) in enumerate(zip(identities, vectors, strict=True)):
             vector.tofile(folder / f"{index}.vector")
+            if plain is not None:
+                plain[index].astype("<i8").tofile(folder / f"{index}.plain")
             task = {"key": identity.private_bytes_raw().hex(), "lost": self.lost.get(index)}
             path = folder / task_name(index, index == self.server)
             with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:

@@ -28,11 +28,12 @@ from tpmdp.flower.message_replay import Memory, replay
 from tpmdp.flower.nodes import Nodes
 from tpmdp.flower.simulation import run_private_simulation
 from tpmdp.flower.wire import Value, bytes_of, fields_of, pack, record_of, text_of, unpack
-from tpmdp.protocol.masks import word_type
+from tpmdp.protocol.masks import Mask, word_type
 from tpmdp.protocol.messages import Kind, MessageError, decode
 from tpmdp.protocol.party import PartySession
 from tpmdp.protocol.secrets import FreshSecrets, MappingStore, StoredSecrets
 from tpmdp.protocol.terms import Terms
+from tpmdp.protocol.vectors import attempt_vectors
 
 TERMS: Final = "terms.json"
 _NODES_WAIT_S: Final = 0.05
@@ -64,9 +65,18 @@ class _PartyFiles:
         task = json.loads(self._task.read_text())
         identity = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(task["key"]))
         vector = np.fromfile(self._folder / f"{self._index}.vector", dtype=word_type(terms.grid.word))
+        path = self._folder / f"{self._index}.plain"
+        plain = np.fromfile(path, dtype="<i8").astype(np.int64) if path.exists() else None
+        source = attempt_vectors(terms, self._index, vector, plain=plain)
+
+        def same(attempt: int, members: frozenset[int]) -> Mask:
+            """The vector of an attempt, drawn once: this party is started anew for every message."""
+            word = word_type(terms.grid.word)
+            return np.frombuffer(secrets.vector(attempt, lambda: source(attempt, members).tobytes()), dtype=word)
+
         lost = None if task["lost"] is None else Kind(task["lost"])
         attempt = secrets.last_attempt()
-        return PartySession(terms, self._index, identity, vector=lambda: vector, secrets=secrets, attempt=attempt), lost
+        return PartySession(terms, self._index, identity, vector=same, secrets=secrets, attempt=attempt), lost
 
     def finish(self, party: PartySession) -> None:
         """Write what the party got."""

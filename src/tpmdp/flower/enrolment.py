@@ -19,6 +19,7 @@ from tpmdp.flower.introduction import CLIENTS_MAX, NONCE_BYTES, question, read_i
 from tpmdp.flower.nodes import ADD_MOD, Nodes
 from tpmdp.flower.round_terms import SERVER
 from tpmdp.flower.wire import RECORD, fields_of, record_of
+from tpmdp.planning.losses import most_lost
 from tpmdp.spec import Party
 
 NO_BUDGET: Final = "has no budget left"
@@ -107,7 +108,9 @@ class Enrolment:
         if most is None:
             asked = sorted(_threshold(client) for client in self.clients.values())
             fitting = [
-                asks for count, asks in enumerate(asked, start=1) if self._least <= count and asks + tolerate <= count
+                asks
+                for count, asks in enumerate(asked, start=1)
+                if self._least <= count and asks <= count and tolerate <= most_lost(count + 1, asks)
             ]
             most = max(fitting, default=CLIENTS_MAX)  # where nobody fits the planner says why
         for node, client in list(self.clients.items()):

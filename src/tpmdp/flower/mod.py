@@ -18,7 +18,7 @@ from flwr.app import ArrayRecord, Context, Error, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable, Mod
 from flwr.common import log
 
-from tpmdp._util.arrays import FloatArray
+from tpmdp._util.arrays import FloatArray, IntArray
 from tpmdp.errors import InputError, TpmdpError
 from tpmdp.flower.client_settings import NODE_KEY, ClientSettings, read_settings
 from tpmdp.flower.head_notes import check_returned, keep_heads, pack_heads
@@ -35,8 +35,9 @@ from tpmdp.protocol.messages import Kind, MessageError, decode, session_of
 from tpmdp.protocol.party import PartySession, ProtocolError
 from tpmdp.protocol.secrets import FreshSecrets, MappingStore, StoredSecrets
 from tpmdp.protocol.terms import Terms
+from tpmdp.protocol.vectors import Vector, noise_source, noisy_vector
 from tpmdp.study.cost import charge_of
-from tpmdp.study.session import key_of, noise_source, noisy_vector
+from tpmdp.study.session import STATISTIC, StatisticSeal, key_of, vector_name
 
 STATE: Final = "tpmdp"  # in the client's context, which Flower stores between messages
 EXAMPLES: Final = "num-examples"
@@ -186,8 +187,7 @@ class _Client:
             memory.write("terms", session, text.encode())
             memory.write("key", session, key)
         secrets = StoredSecrets(MappingStore({_FIRST_KEY: memory.read("key", session)}))
-        nothing = np.zeros(terms.grid.dimension, dtype=word_type(terms.grid.word))
-        out = self._party(terms, index, nothing, secrets=secrets).start()
+        out = self._party(terms, index, _no_vector, secrets=secrets).start()
         memory.write("sent", session, [digest(data) for data in out])
         return out
 
@@ -222,14 +222,17 @@ class _Client:
             memory.forget(session)
             log(INFO, "tpmdp: %s is counted in %s", self._settings.name, terms.label)
             return out
-        if party.attempt in secrets.submissions():  # from here on only groups are of use
-            useful = [data for data in useful if decode(data).kind == Kind.GROUP]
+        if party.attempt in secrets.submissions():  # pads are of no more use; without keepers, only groups are
+            kinds = {Kind.GROUP, Kind.KEYS, Kind.LIST, Kind.SHARE} if terms.has_keepers else {Kind.GROUP}
+            useful = [data for data in useful if decode(data).kind in kinds]
         memory.write_inbox(session, useful)
         return out
 
-    def _party(self, terms: Terms, index: int, vector: Mask, secrets: StoredSecrets, attempt: int = 1) -> PartySession:
+    def _party(
+        self, terms: Terms, index: int, vector: Vector, secrets: StoredSecrets, attempt: int = 1
+    ) -> PartySession:
         identity = self._settings.identity
-        return PartySession(terms, index, identity, vector=lambda: vector, secrets=secrets, attempt=attempt)
+        return PartySession(terms, index, identity, vector=vector, secrets=secrets, attempt=attempt)
 
     def _begin(self, terms: Terms, index: int, inbox: list[bytes], ledger: Ledger) -> _Replayed | None:
         """Charge, train, draw noise and replay the messages; None if another process was faster.
@@ -251,32 +254,43 @@ class _Client:
             return None
         log(INFO, "tpmdp: %s takes part in %s, epsilon %g", self._settings.name, terms.label, charge.epsilon)
         update, share = self._train(ask, model)
-        vector = self._noisy(terms, index, update, share=share)
-        secrets = StoredSecrets(MappingStore(state))
-        party = self._party(terms, index, vector, secrets=secrets)
-        out, useful = replay(party, inbox)
-        private = {"vector": vector.tobytes(), **state}
-        return (party, secrets, out, useful) if ledger.keep_all(key_of(terms), private) == private else None
+        seal = StatisticSeal(self._settings.identity, key_of(terms))
+        encoded = _encoded(terms, index, update, share=share)
+        private = {STATISTIC: seal.sealed(encoded), **state}
+        if ledger.keep_all(key_of(terms), private) != private:
+            return None
+        secrets = LedgerSecrets(ledger, key_of(terms))
+        party = self._party(terms, index, self._vector(terms, index, encoded, ledger=ledger), secrets=secrets)
+        return party, secrets, *replay(party, inbox)
 
-    def _noisy(self, terms: Terms, index: int, update: FloatArray, share: float) -> Mask:
-        """What the client contributes, noise included."""
-        ask = Ask.parse(terms.query)
-        weighted = contribution(update, ask.clip, ask.weights[index], share=share if ask.counted else None)
-        encoded = terms.grid.encode(weighted, float(terms.bounds[index]))
-        return noisy_vector(terms, index, encoded, source=noise_source(terms))
+    def _vector(self, terms: Terms, index: int, encoded: IntArray, ledger: Ledger) -> Vector:
+        """What the client contributes to an attempt, noise included; on the disk before it is used."""
+        key, word = key_of(terms), word_type(terms.grid.word)
+
+        def vector(attempt: int, members: frozenset[int]) -> Mask:
+            name = vector_name(terms, attempt)
+            stored = ledger.private_state(key).get(name)
+            if stored is None:
+                drawn = noisy_vector(terms, index, encoded, source=noise_source(terms), members=members)
+                stored = ledger.keep(key, name, drawn.tobytes())
+            return np.frombuffer(stored, dtype=word)
+
+        return vector
 
     def _resume(self, terms: Terms, index: int, inbox: list[bytes], ledger: Ledger) -> _Replayed:
-        """Go on with what the ledger has: the vector is fixed, whatever the server asks now."""
-        stored = ledger.private_state(key_of(terms))
+        """Go on with what the ledger has: the update is fixed, whatever the server asks now."""
+        key = key_of(terms)
+        stored = ledger.private_state(key)
         if not stored:
             name = f"session {terms.session.hex()[:16]}"
             raise LedgerError(name, "was begun with another plan, or is over", "start a new session")
-        if "vector" not in stored:  # cut off in training, which is not done twice: noise alone
+        seal = StatisticSeal(self._settings.identity, key)
+        if STATISTIC not in stored:  # cut off in training, which is not done twice: noise alone
             entries = terms.grid.dimension - Ask.parse(terms.query).counted
-            nothing = self._noisy(terms, index, np.zeros(entries), share=0.0)
-            stored["vector"] = ledger.keep(key_of(terms), "vector", nothing.tobytes())
-        vector = np.frombuffer(stored["vector"], dtype=word_type(terms.grid.word))
-        secrets = LedgerSecrets(ledger, key_of(terms))
+            nothing = _encoded(terms, index, np.zeros(entries), share=0.0)
+            stored[STATISTIC] = ledger.keep(key, STATISTIC, seal.sealed(nothing))
+        secrets = LedgerSecrets(ledger, key)
+        vector = self._vector(terms, index, seal.opened(stored[STATISTIC]), ledger=ledger)
         party = self._party(terms, index, vector, secrets=secrets, attempt=secrets.last_attempt())
         return party, secrets, *replay(party, inbox)
 
@@ -297,6 +311,17 @@ class _Client:
         except (Exception, SystemExit) as error:
             log(WARNING, "tpmdp: %s, round %s: %s: %r", self._settings.name, ask.number, APP_FAILED, error)
             return nothing, 0.0
+
+
+def _no_vector(_attempt: int, _members: frozenset[int]) -> Mask:
+    raise AssertionError("nothing that depends on data is sent before the training")
+
+
+def _encoded(terms: Terms, index: int, update: FloatArray, share: float) -> IntArray:
+    """What the client contributes, on the grid, without noise."""
+    ask = Ask.parse(terms.query)
+    weighted = contribution(update, ask.clip, ask.weights[index], share=share if ask.counted else None)
+    return terms.grid.encode(weighted, float(terms.bounds[index]))
 
 
 def _examples(content: RecordDict) -> float:

@@ -22,8 +22,8 @@ from tpmdp.ledger import rounded_up
 from tpmdp.protocol.party import PartySession
 from tpmdp.protocol.secrets import FreshSecrets
 from tpmdp.protocol.terms import Terms
+from tpmdp.protocol.vectors import attempt_vectors, noise_source, noisy_vector
 from tpmdp.spec import Party
-from tpmdp.study.session import noise_source, noisy_vector
 
 _MUCH_LESS: Final = 0.8
 _NAMES_SHOWN: Final = 100
@@ -123,7 +123,8 @@ class RoundPlanner:
         # The server has no data; the plan may still ask it for noise, against clients that see the model.
         nothing = np.zeros(terms.grid.dimension, dtype=np.int64)
         vector = noisy_vector(terms, 0, nothing, source=noise_source(terms))
-        lead = PartySession(terms, 0, self._identity, vector=lambda: vector, secrets=FreshSecrets())
+        source = attempt_vectors(terms, 0, vector, plain=nothing)
+        lead = PartySession(terms, 0, self._identity, vector=source, secrets=FreshSecrets())
         return TrainingRound(post, number, terms, lead=lead)
 
     def _too_few(self, enrolment: Enrolment) -> InputError:

@@ -20,6 +20,7 @@ from tpmdp._util.canonical import canonical_json
 from tpmdp.errors import InputError
 from tpmdp.flower.update import bound, diameter
 from tpmdp.planning.grid_plan import GridPlan, plan_on_grid
+from tpmdp.planning.losses import most_lost
 from tpmdp.planning.plan import needs
 from tpmdp.planning.weights import make_weights, shortened
 from tpmdp.protocol.terms import Terms
@@ -131,15 +132,18 @@ class Training:
         return max(client.threshold or 1 for client in clients) if self.threshold is None else self.threshold
 
     def check_count(self, colluders: int, clients: int) -> None:
-        """Refuse a threshold that, with the drop-outs, leaves no client whose noise is certain to be there.
+        """Refuse a threshold that leaves no honest client, or with which fewer clients may drop out.
 
-        >>> Training("digits", 1.0, 10, threshold=2, tolerate=5).check_count(2, clients=7)
+        >>> Training("digits", 1.0, 10, threshold=2, tolerate=2).check_count(2, clients=7)
         """
-        if colluders + self.tolerate > clients:
-            asked = "" if self.threshold is not None else "; the threshold is the most that a client asks for"
+        asked = "" if self.threshold is not None else "; the threshold is the most that a client asks for"
+        if colluders > clients:
             rule = f"must be at most the number of clients ({clients}{asked})"
-            value = f"{colluders} + {self.tolerate}"
-            raise InputError("threshold + tolerate", value, rule, "lower one of them, or have more clients")
+            raise InputError("threshold", colluders, rule, "lower it, or have more clients")
+        most = most_lost(clients + 1, colluders)
+        if self.tolerate > most:
+            rule = f"must be at most {most} with {clients} clients and threshold {colluders}{asked}"
+            raise InputError("tolerate", self.tolerate, rule, "lower one of them, or have more clients")
 
     def spec(self, clients: Sequence[Party], weights: FloatArray) -> Spec:
         """Budgets and sensitivities, the server first."""
@@ -148,7 +152,7 @@ class Training:
             epsilon=[math.inf, *(client.epsilon for client in clients)],
             delta=[_DELTA, *(client.delta for client in clients)],
             sensitivity=[0.0, *(diameter(self.clip, weight) for weight in weights.tolist())],
-            threshold=self.colluders(clients) + self.tolerate,
+            threshold=self.colluders(clients),
             receivers="all",  # through the model
             names=[SERVER, *(client.name for client in clients)],
         )
@@ -168,7 +172,7 @@ class Training:
     def _plan(self, clients: Sequence[Party], weights: FloatArray) -> tuple[GridPlan, FloatArray]:
         """The plan of a round, and the largest entry of each party's contribution."""
         bounds = np.array([0.0, *(bound(self.clip, weight, self.examples > 0) for weight in weights.tolist())])
-        return plan_on_grid(self.spec(clients, weights), bounds, self.dimension), bounds
+        return plan_on_grid(self.spec(clients, weights), bounds, self.dimension, groups=self.tolerate > 0), bounds
 
     def outlook(self, clients: Sequence[Party]) -> Outlook:
         """The noise that a round among these clients will have.
@@ -198,5 +202,5 @@ class Training:
         ask = Ask(self.name, number, self.clip, examples=self.examples, weights=(0.0, *weights.tolist()))
         plan, bounds = self._plan(clients, weights)
         roster = (server_key, *(client.public_key or b"" for client in clients))  # terms refuse an empty key
-        public = Terms.of(label, plan, bounds, roster=roster, query=ask.text(), tolerate=self.tolerate)
+        public = Terms.of(label, plan, bounds, roster=roster, query=ask.text(), tolerate=self.tolerate, public=True)
         return replace(public, spec=plan.asked.replace(receivers=[0]))

@@ -35,6 +35,7 @@ from tpmdp.flower.training_round import Model, Post, TrainingRound
 from tpmdp.flower.update import average, is_trained, moved
 from tpmdp.gaussian.composition import epsilon_of
 from tpmdp.ledger import rounded_up
+from tpmdp.planning.losses import most_lost
 from tpmdp.protocol.party import ProtocolError
 from tpmdp.protocol.terms import Terms
 
@@ -408,7 +409,9 @@ def _cost(session: TrainingRound) -> str:
 
 def _tolerate_hint(session: TrainingRound) -> str:
     """How a session could have gone on without the clients that were lost."""
-    return f"; with tolerate={session.lost} it would go on" if session.lost > session.terms.tolerate else ""
+    terms = session.terms
+    could = terms.tolerate < session.lost <= most_lost(terms.count, terms.colluders)
+    return f"; with tolerate={session.lost} it would go on" if could else ""
 
 
 class _AnyNodes:

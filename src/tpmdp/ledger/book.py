@@ -275,7 +275,7 @@ class Ledger(Account):
 
     def _check_other_plans(self, key: SessionKey) -> None:
         """One plan of a session can be charged: what the others would send depends on other noise."""
-        if self.charged_plan(key.session) is not None:
+        if self.charged_plan(key.session) not in (None, key.plan):  # this one, perhaps by another process just now
             raise LedgerError(
                 _name(key), "was charged with another plan or query", "set another number for the session"
             )

@@ -78,6 +78,15 @@ def sigma_in_steps(variance: FloatArray, step: float) -> IntArray:
     return result
 
 
+def largest_sigma(needs: FloatArray) -> int:
+    """A bound on the sigmas of every group: nobody adds more, in an optimal plan, than the largest need (steps^2).
+
+    >>> largest_sigma(np.array([25.0, 26.0]))
+    6
+    """
+    return int(sigma_in_steps(np.nextafter(needs.max(keepdims=True), np.inf), 1.0)[0])
+
+
 def closeness(parties: int, dimension: int) -> float:
     """Bound on the log-ratio between honest discrete noise and its idealisation, all coordinates; theory, G1, G2.
 

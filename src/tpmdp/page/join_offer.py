@@ -313,7 +313,7 @@ def _coalitions(offer: StudyOffer, check: PartyCheck) -> Html:
     ]
     shown = table(["coalition", "what it is", "epsilon", "best guess"], rows, numbers={2, 3}, has_cards=True)
     text = "best guess: how often their best guess about your record is right (a blind one: half the time)."
-    note = tag("p", f"{coalitions_text(study, check)} {text}", class_="note")
+    note = tag("p", f"{coalitions_text(check)} {text}", class_="note")
     within = [each for each in check.coalitions if each.is_within]
     why = reason_text(study, offer.record.joint_terms, party, members=within[-1].members) if within else ""
     reason = [tag("p", "Worst within the threshold: ", names(within[-1].members, 8), f". {why}")] if why else []

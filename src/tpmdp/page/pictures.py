@@ -37,14 +37,12 @@ def ring(
     *,
     party: int,
     coalition: Collection[int],
-    lost: Collection[int] = (),
 ) -> Html:
     """The parties around a circle, sized by their noise: one of them, and who would have to collude against it.
 
-    `lost` are parties that have dropped out besides. Of many parties, these, the coalition and those with most noise
-    are drawn.
+    Of many parties, the coalition and those with most noise are drawn.
     """
-    shown = _shown(shares, {party}, {*coalition, *lost})
+    shown = _shown(shares, {party}, set(coalition))
     middle, height = _RING[0] / 2, _RING[1] / 2
     radius = height - (46 if len(shown) <= _NAMED_MAX else 14)
     most = max((shares[each] for each in shown), default=0.0) or 1.0
@@ -57,7 +55,7 @@ def ring(
     }
     lines, dots = [], []
     for each, (x, y) in places.items():
-        kind = "party" if each == party else "member" if each in coalition else "lost" if each in lost else "other"
+        kind = "party" if each == party else "member" if each in coalition else "other"
         if kind == "member":
             ends = {
                 "x1": f"{x:.1f}",
@@ -66,12 +64,11 @@ def ring(
                 "y2": f"{places[party][1]:.1f}",
             }
             lines.append(tag("line", **ends, stroke=RED, stroke_width=1.2))
-        colour = {"party": BLUE, "member": RED, "lost": "none", "other": LIGHT_GREY}[kind]
+        colour = {"party": BLUE, "member": RED, "other": LIGHT_GREY}[kind]
         size = (3 if len(shown) > _NAMED_MAX else 6) + (4 if len(shown) > _NAMED_MAX else 9) * math.sqrt(
             shares[each] / most
         )
         outline = {"stroke": GREY, "stroke_width": 2, "stroke_dasharray": "3 2"} if each in receivers else {}
-        outline = {"stroke": RED, "stroke_width": 2} if kind == "lost" else outline
         dots.append(tag("circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r=f"{size:.1f}", fill=colour, **outline))
         if len(shown) <= _NAMED_MAX:
             dots.append(_name(names[each], x, y, middle=(middle, height), is_bold=kind != "other"))

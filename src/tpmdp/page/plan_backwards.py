@@ -13,6 +13,7 @@ from tpmdp.planning.inverse import (
     budget_floor,
     checked_error,
     error_at_threshold,
+    highest_threshold,
     largest_threshold,
     raised_budgets,
     unused_budgets,
@@ -90,17 +91,18 @@ def _no_room(form: PlanForm) -> Html:
 
 def _threshold(form: PlanForm, wanted: float, threshold: int | None) -> list[Html]:
     """The largest threshold that reaches the error, with the error that it has."""
-    spec, most = form.plan.spec, form.plan.spec.count - 1 - form.tolerate
+    spec = form.plan.spec
+    most = highest_threshold(spec.count, form.tolerate)
     if threshold is None:
         text = f"No threshold from 1 on reaches {_goal(wanted)} with these budgets."
         return [tag("p", text)]
     if threshold == form.threshold:
         if threshold == most:
             return [tag("p", f"{threshold} is the largest threshold that is possible here.")]
-        beyond = three_digits(error_at_threshold(spec, threshold + 1, form.tolerate, **form.weights))
+        beyond = three_digits(error_at_threshold(spec, threshold + 1, **form.weights))
         text = f"{threshold} is the largest threshold within {number(wanted)} ({threshold + 1} would give {beyond})."
         return [tag("p", text)]
-    error = three_digits(error_at_threshold(spec, threshold, form.tolerate, **form.weights))
+    error = three_digits(error_at_threshold(spec, threshold, **form.weights))
     text = f"Up to {threshold} may collude: the error is then {error}, within your {number(wanted)}. "
     quiet = {"class_": "quiet"} if threshold > form.threshold else {}
     return [tag("p", text, button(f"Use threshold {threshold}", f"use-threshold={threshold}", **quiet))]

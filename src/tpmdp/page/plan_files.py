@@ -21,7 +21,6 @@ def python_lines(form: PlanForm) -> str:
     """The same plan in Python."""
     rows = form.parties
     receivers = [rows.rows[place].name for place in rows.receivers()]
-    threshold = form.threshold + form.tolerate
     each = [form.sensitivity if count else 0.0 for count in rows.records()]
     weights = "" if form.weighting == "equal" else f', weighting="{form.weighting}", width={form.sensitivity!r}'
     lines = [
@@ -32,7 +31,7 @@ def python_lines(form: PlanForm) -> str:
         f"    epsilon={_python(rows.epsilons())},",
         f"    delta={_python(rows.deltas())},",
         f"    sensitivity={_python(each)},",
-        f"    threshold={threshold}," + (f"  # {form.tolerate} of them may drop out" if form.tolerate else ""),
+        f"    threshold={form.threshold},",
         f"    receivers={receivers!r},",
         ")",
         f"plan = tpmdp.plan(spec, records={_python(rows.records())}{weights})",

@@ -11,7 +11,8 @@ from tpmdp.errors import InputError, NoNoiseWarning, TpmdpError
 from tpmdp.page.forms import PageForm, Place, button, gather, parse_number, parse_whole, slider, void
 from tpmdp.page.party_table import PartyTable, party_places
 from tpmdp.planning.drivers import Drivers
-from tpmdp.planning.plan import Plan, tolerant
+from tpmdp.planning.losses import most_lost
+from tpmdp.planning.plan import Plan
 from tpmdp.planning.plan import plan as make_plan
 from tpmdp.report.markup import Html, joined, tag
 from tpmdp.report.plan import PlanReport, epsilon_text
@@ -114,7 +115,7 @@ class PlanForm:
         """With a threshold and losses that fit the number of parties, and a party to point at."""
         count = len(self.parties.rows)
         threshold = max(0, min(self.threshold, count - 1))
-        losses = max(0, min(self.tolerate, count - 1 - threshold)) if threshold else 0
+        losses = max(0, min(self.tolerate, most_lost(count, threshold)))
         return replace(
             self,
             threshold=threshold,
@@ -146,7 +147,7 @@ class PlanForm:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NoNoiseWarning)  # the page says so in its own words
             try:
-                spec = tolerant(self.parties.spec(self.threshold, self.sensitivity), self.tolerate)
+                spec = self.parties.spec(self.threshold, self.sensitivity)
                 return make_plan(spec, **self.weights)
             except InputError as error:
                 if error.field.startswith("sensitivity") or error.field == "width":  # the page has one field for both
@@ -217,7 +218,7 @@ def study_document(form: PlanForm) -> dict[str, Any]:
 def sliders(form: PlanForm) -> Html:
     """Threshold and losses, as far as the number of parties allows, and what had to be lowered."""
     count = len(form.parties.rows)
-    most = max(0, count - 1 - form.threshold) if form.threshold else 0
+    most = most_lost(count, form.threshold)
     return joined(
         [
             slider(
@@ -233,7 +234,7 @@ def sliders(form: PlanForm) -> Html:
                 "tolerate",
                 form.tolerate,
                 most=most,
-                hint="The answer still comes. The others add the noise of those that are lost.",
+                hint="The answer still comes, from the others. It costs no noise.",
                 note=_losses_note(form, most),
             ),
         ]
@@ -260,9 +261,9 @@ def _losses_note(form: PlanForm, most: int) -> Html:
         hidden = void("input", type="hidden", name="tolerate-lowered", value=str(form.lowered_losses))
         before = f"Lowered from {form.lowered_losses.before} to {form.lowered_losses.now}. "
     if not form.threshold:
-        rule = "None at threshold 0: there is no noise that could be missing."
+        rule = "None at threshold 0: losses need a threshold of at least 1."
     elif not most:
-        rule = "None here: with this threshold, everybody else is needed."
+        rule = "None here: with this threshold, everybody is needed."
     else:
-        rule = f"At most {most} here: threshold and losses together must be below {len(form.parties.rows)}."
+        rule = f"At most {most} here: with fewer parties left, colluders could open two answers."
     return joined([hidden, tag("strong", before) if before else "", rule])

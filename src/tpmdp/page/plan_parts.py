@@ -13,7 +13,7 @@ from tpmdp.page.plan_backwards import backwards_html, wanted_of
 from tpmdp.page.plan_files import python_lines
 from tpmdp.page.plan_form import NOBODY_YET, PlanForm, sliders
 from tpmdp.planning.baselines import totals_by_threshold
-from tpmdp.planning.equally_bad import equally_bad, without_lost
+from tpmdp.planning.equally_bad import equally_bad
 from tpmdp.queries.answer import Z_95
 from tpmdp.report.markup import Html, joined, name, names, table, tag
 from tpmdp.report.numbers import number, plural, plus_minus, three_digits
@@ -126,11 +126,10 @@ def _curve(form: PlanForm) -> Html:
     spec = form.plan.spec
     if not form.parties.receivers():
         return _nobody_yet()
-    most = spec.count - 1 - form.tolerate
+    most = spec.count - 1
     spread = np.linspace(1, most, min(most, _POINTS_MAX)).round().astype(int).tolist()
     shown = sorted({*spread, max(form.threshold, 1)})
-    planned = [each + form.tolerate for each in shown]
-    equal = np.sqrt(totals_by_threshold(form.report.plain_need, planned, spec.receivers)).tolist()
+    equal = np.sqrt(totals_by_threshold(form.report.plain_need, shown, spec.receivers)).tolist()
     none = tag("p", "At threshold 0 there is no noise, and no protection.", class_="note")
     if not any(equal):
         return joined([tag("p", "There is no noise at any threshold.", class_="empty"), none])
@@ -239,25 +238,22 @@ def _ring(form: PlanForm) -> Html:
     if not form.parties.receivers():
         return _nobody_yet()
     members = [] if plan.no_noise_reason else plan.protection().coalition(party).tolist()
-    colluders, lost = without_lost(plan.variance, spec.receivers, members, lost=form.tolerate if members else 0)
     total = plan.total_variance or 1.0
     picture = ring(
         [spec.name(each) for each in range(spec.count)],
         (plan.variance / total).tolist(),
         set(np.flatnonzero(spec.receivers).tolist()),
         party=party,
-        coalition=set(colluders),
-        lost=set(lost),
+        coalition=set(members),
     )
-    gone = " Hollow: has dropped out." if lost else ""
     legend = (
-        f"Blue: the party. Orange, with lines: who colludes.{gone} Dashed outline: receives the answer. Size: noise "
+        "Blue: the party. Orange, with lines: who colludes. Dashed outline: receives the answer. Size: noise "
         "that it adds."
     )
-    return joined([picture, *_ring_words(form, colluders, lost), tag("p", legend, class_="note")])
+    return joined([picture, *_ring_words(form, members), tag("p", legend, class_="note")])
 
 
-def _ring_words(form: PlanForm, colluders: Sequence[int], lost: Sequence[int]) -> list[Html]:
+def _ring_words(form: PlanForm, colluders: list[int]) -> list[Html]:
     """Who is worst for the party that is pointed at, why they are, and who else would be as bad."""
     plan, party = form.plan, form.pointed
     spec = plan.spec
@@ -268,16 +264,9 @@ def _ring_words(form: PlanForm, colluders: Sequence[int], lost: Sequence[int]) -
         return [tag("p", own, ": nobody can attack it under these assumptions.")]
     left = plan.protection().honest_variance[party]
     who = names([spec.name(each) for each in colluders], 8)
-    if lost:
-        gone = names([spec.name(each) for each in lost], 8)
-        begins = [f": {len(colluders)} collude (", who, f"), and the noise of {len(lost)} that dropped out (", gone]
-        known = [*begins, ") is missing. "]
-    else:
-        known = [": ", who, ". "]
-    share = float(plan.variance[[*colluders, *lost]].sum()) / (plan.total_variance or 1.0)
+    share = float(plan.variance[colluders].sum()) / (plan.total_variance or 1.0)
     protects = coalition_text(
         share,
-        missing=len(lost),
         members=len(colluders),
         left=float(left) * plan.weights.scale**2,
         need=float(plan.need[party]) * plan.weights.scale**2,
@@ -285,7 +274,7 @@ def _ring_words(form: PlanForm, colluders: Sequence[int], lost: Sequence[int]) -
     brings = [spec.name(each) for each in colluders if spec.receivers[each]]
     bring = "bring" if len(brings) > 1 else "brings"
     why = ["A coalition needs a receiver, as only receivers see the answer: here ", names(brings, 4), f" {bring} it."]
-    return [tag("p", "Worst for ", own, *known, protects), tag("p", *why, *_equally_bad(form, [*colluders, *lost]))]
+    return [tag("p", "Worst for ", own, ": ", who, ". ", protects), tag("p", *why, *_equally_bad(form, colluders))]
 
 
 def _equally_bad(form: PlanForm, coalition: list[int]) -> list[Html]:
@@ -321,7 +310,7 @@ def _words(form: PlanForm, promised: Sequence[PartyPromise]) -> Html:
         f"come: odds of {against}. Without the person's record the answer would have looked almost the same.",
     )
     drop = (
-        f" Up to {plural(form.tolerate, 'party', 'parties')} may drop out without weakening that."
+        f" Up to {plural(form.tolerate, 'party', 'parties')} may drop out; that weakens nothing and costs no noise."
         if form.tolerate
         else ""
     )

@@ -1,4 +1,4 @@
-"""Coalitions that are as bad as the worst one, and who in it colludes if the others have dropped out.
+"""Coalitions that are as bad as the worst one.
 
 All worst coalitions of one size can be reached from any of them by exchanging members for parties with the same
 variance, one at a time (Theory, "Worst coalitions").
@@ -48,22 +48,3 @@ def _neighbours(
         for other in outside.get(float(variance[member]), []):
             if receivers[other] or receiving - {member}:
                 yield tuple(sorted((inside - {member}) | {other}))
-
-
-def without_lost(
-    variance: FloatArray, receivers: BoolArray, coalition: Sequence[int], *, lost: int
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Those of a worst coalition who collude, and those who have dropped out: so many, and their noise is missing.
-
-    Any choice is equally bad as long as a receiver colludes. Those with least noise drop out here.
-
-    >>> import numpy as np
-    >>> without_lost(np.array([3.0, 1.0, 2.0]), np.array([False, True, False]), [0, 1, 2], lost=1)
-    ((0, 1), (2,))
-    """
-    order = sorted(coalition, key=lambda each: (-float(variance[each]), each))
-    brings = next((each for each in order if receivers[each]), None)
-    stay = order[: len(order) - lost]
-    if brings is not None and stay and brings not in stay:
-        stay[-1] = brings
-    return tuple(sorted(stay)), tuple(sorted(set(coalition) - set(stay)))

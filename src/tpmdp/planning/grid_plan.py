@@ -28,6 +28,7 @@ from tpmdp.noise.grid import (
     discrete_factor,
     error_in_steps,
     fits,
+    largest_sigma,
     power_of_two_below,
     reach,
     rounded_sensitivity,
@@ -80,6 +81,11 @@ class GridPlan:
     def to_frame(self) -> Any:
         """The rows as a pandas DataFrame."""
         return data_frame(self.rows())
+
+    @property
+    def needs_in_steps(self) -> FloatArray:
+        """The variance that each party needs, in squared steps; exact, as steps are powers of two."""
+        return self.plan.need / self.grid.step**2
 
     @property
     def standard_deviation(self) -> float:
@@ -144,11 +150,13 @@ def good_step(spec: Spec, first: Plan, bounds: FloatArray, dimension: int) -> fl
     return power_of_two_below(limit if math.isfinite(limit) else (float(bounds.max()) or 1.0) * 2.0**-20)
 
 
-def plan_on_grid(spec: Spec, bound: ArrayLike, dimension: int = 1, finest: bool = False) -> GridPlan:
+def plan_on_grid(
+    spec: Spec, bound: ArrayLike, dimension: int = 1, finest: bool = False, groups: bool = False
+) -> GridPlan:
     """Choose a grid and plan on it; refuse what could leave the widest word.
 
     `bound` is the largest absolute value of any coordinate a party contributes, one number or one per party. `finest`
-    uses the widest word, for the finest grid.
+    uses the widest word, for the finest grid. With `groups`, the grid serves every group that may be left, too.
 
     >>> result = plan_on_grid(Spec(epsilon=[0.5, 1, 2], delta=1e-6, threshold=1), bound=1.0)
     >>> result.grid.word, int(result.sigma.min()) >= 4
@@ -164,11 +172,11 @@ def plan_on_grid(spec: Spec, bound: ArrayLike, dimension: int = 1, finest: bool 
         step = good_step(spec, first, bounds, dimension=dimension)
         for word in WORDS[-1:] if finest else WORDS:  # the narrowest word, and the finest grid in it
             for finer in range(FINER_BITS, -1, -1):
-                attempt = _try(spec, bounds, Grid(math.ldexp(step, -finer), dimension, word))
+                attempt = _try(spec, bounds, Grid(math.ldexp(step, -finer), dimension, word), groups=groups)
                 if attempt is not None:
                     return attempt
         for coarser in range(1, COARSER_BITS + 1):  # sigmas too large for the sampler: a coarser grid, at a price
-            attempt = _try(spec, bounds, Grid(math.ldexp(step, coarser), dimension, WORDS[-1]))
+            attempt = _try(spec, bounds, Grid(math.ldexp(step, coarser), dimension, WORDS[-1]), groups=groups)
             if attempt is not None and attempt.standard_deviation <= ERROR_MAX * first.standard_deviation:
                 return attempt
     value = f"up to {float(bounds.max()):g} in {dimension} dimensions with error {first.standard_deviation:g}"
@@ -188,7 +196,7 @@ def _check_bounds(bound: ArrayLike, count: int) -> FloatArray:
     return bounds
 
 
-def _try(spec: Spec, bounds: FloatArray, grid: Grid) -> GridPlan | None:
+def _try(spec: Spec, bounds: FloatArray, grid: Grid, *, groups: bool) -> GridPlan | None:
     """The plan on this grid, if its sigmas can be drawn and its sums provably fit the word."""
     if float(bounds.sum()) / grid.step >= 2.0 ** (grid.word - 1):
         return None
@@ -197,7 +205,8 @@ def _try(spec: Spec, bounds: FloatArray, grid: Grid) -> GridPlan | None:
     rounding = spec.count / 2 / (math.sqrt(sum_of_squares(sigma)) or math.inf)
     if grid.word < WORDS[-1] and rounding > ROUNDING_SHARE:
         return None  # too coarse for so many parties: rounding could show in the error
-    largest = reach(bounds, sigma, grid.step, dimension=grid.dimension)
-    if sigma.max(initial=0) > SIGMA_MAX or not fits(grid.word, largest):
+    most = np.full_like(sigma, largest_sigma(stricter.need / grid.step**2)) if groups else sigma
+    largest = reach(bounds, most, grid.step, dimension=grid.dimension)
+    if most.max(initial=0) > SIGMA_MAX or not fits(grid.word, largest):
         return None
     return GridPlan(spec, stricter, grid, sigma=sigma)

@@ -11,6 +11,7 @@ import numpy as np
 from tpmdp._util.arrays import BoolArray
 from tpmdp.errors import InputError
 from tpmdp.planning.baselines import totals_by_threshold
+from tpmdp.planning.losses import most_lost
 from tpmdp.planning.plan import Plan, needs
 from tpmdp.planning.plan import plan as make_plan
 from tpmdp.spec import Spec
@@ -25,27 +26,36 @@ _UNUSED: Final = 0.02  # a smaller part of a budget is not worth a word
 _SAME: Final = 1e-9  # relative
 
 
+def highest_threshold(count: int, tolerate: int = 0) -> int:
+    """The highest threshold at which so many parties may drop out; 0 if there is none.
+
+    >>> highest_threshold(5), highest_threshold(5, 1), highest_threshold(5, 2)
+    (4, 2, 0)
+    """
+    return max((each for each in range(1, count) if most_lost(count, each) >= tolerate), default=0)
+
+
 def largest_threshold(spec: Spec, error: float, tolerate: int = 0, **weights: Any) -> int | None:
     """The largest threshold, from 1 on, at which the expected error is at most this; None if there is none.
 
-    `tolerate` parties may drop out besides. `weights` are the weighting arguments of `plan`. With weights, and more
-    parties than can be tried one by one, some thresholds only are tried.
+    `tolerate` parties may drop out at that threshold. `weights` are the weighting arguments of `plan`. With weights,
+    and more parties than can be tried one by one, some thresholds only are tried.
 
     >>> spec = Spec(epsilon=[1.0, 1.0, 1.0, 2.0], delta=1e-6, threshold=1)
     >>> largest_threshold(spec, error=7.0), largest_threshold(spec, error=1.0)
     (2, None)
     """
     checked_error(error)
-    most = spec.count - 1 - tolerate
+    most = highest_threshold(spec.count, tolerate)
     if most < 1:
         return None
     if weights.get("weighting", "equal") == "equal":
-        thresholds = list(range(1 + tolerate, most + tolerate + 1))
+        thresholds = list(range(1, most + 1))
         errors = np.sqrt(totals_by_threshold(needs(spec), thresholds, spec.receivers))
         reached = np.flatnonzero(errors <= error)
         return None if not len(reached) else int(reached[-1]) + 1
     tried = sorted({int(each) for each in np.linspace(1, most, min(most, _PLANS_MAX)).round()}, reverse=True)
-    planned = (each for each in tried if _error_at(spec.replace(threshold=each + tolerate), weights) <= error)
+    planned = (each for each in tried if _error_at(spec.replace(threshold=each), weights) <= error)
     return next(planned, None)
 
 
@@ -139,14 +149,14 @@ def budget_floor(spec: Spec, error: float, **weights: Any) -> float | None:
     return _rounded_up(math.exp(high))
 
 
-def error_at_threshold(spec: Spec, threshold: int, tolerate: int = 0, **weights: Any) -> float:
-    """The expected error at another threshold, with `tolerate` parties that may drop out besides.
+def error_at_threshold(spec: Spec, threshold: int, **weights: Any) -> float:
+    """The expected error at another threshold.
 
     >>> spec = Spec(epsilon=[1.0, 1.0, 1.0, 2.0], delta=1e-6, threshold=1)
     >>> error_at_threshold(spec, 2) <= 7.0 < error_at_threshold(spec, 3)
     True
     """
-    return _error_at(spec.replace(threshold=threshold + tolerate), weights)
+    return _error_at(spec.replace(threshold=threshold), weights)
 
 
 def unused_budgets(plan: Plan, **weights: Any) -> dict[int, float]:

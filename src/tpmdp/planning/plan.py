@@ -18,7 +18,7 @@ from tpmdp._util.frames import data_frame
 from tpmdp._util.html import ROWS_MAX, html_table, html_text
 from tpmdp._util.numbers import number, number_up
 from tpmdp._util.progress import Progress
-from tpmdp.errors import InputError, NoNoiseWarning
+from tpmdp.errors import NoNoiseWarning
 from tpmdp.gaussian.calibration import calibrate_checked, epsilon_at
 from tpmdp.planning.certificate import Certificate
 from tpmdp.planning.closed_form import Case, optimal_variance
@@ -243,25 +243,6 @@ def no_noise_reason(spec: Spec, variance: FloatArray, need: FloatArray) -> str |
     if not np.any(spec.threshold):
         return "the threshold is 0: nobody is assumed to attack"
     return "no coalition within the thresholds can attack a party that asks for protection"
-
-
-def tolerant(spec: Spec, tolerate: int) -> Spec:
-    """The spec whose plan covers colluders and parties that drop out: the noise of both is missing.
-
-    >>> tolerant(Spec(epsilon=[1, 1, 1, 1], delta=1e-6, threshold=1), 2).threshold
-    3
-    """
-    if tolerate == 0:
-        return spec
-    if tolerate < 0:
-        raise InputError("tolerate", tolerate, "must be 0 or more", "say how many parties may drop out")
-    if not isinstance(spec.threshold, int) or spec.threshold == 0:
-        rule = "needs one threshold for all, of at least 1"
-        raise InputError("tolerate", tolerate, rule, "raise the threshold, or leave it out")
-    if spec.threshold + tolerate >= spec.count:
-        rule = f"plus threshold ({spec.threshold}) must be less than the number of parties ({spec.count})"
-        raise InputError("tolerate", tolerate, rule, "lower one of them")
-    return spec.replace(threshold=spec.threshold + tolerate)
 
 
 def needs(spec: Spec, progress: Progress | None = None) -> FloatArray:

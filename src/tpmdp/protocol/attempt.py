@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,9 +13,21 @@ from tpmdp.errors import InputError
 from tpmdp.protocol.graph import MaskGraph
 from tpmdp.protocol.group import to_bits
 from tpmdp.protocol.hybrid import Capsule, HybridKey, exchange_hash
+from tpmdp.protocol.keepers import draw_keepers
 from tpmdp.protocol.masks import Mask, apply, expand, mask_key, word_type
-from tpmdp.protocol.messages import ProtocolError
+from tpmdp.protocol.messages import HASH_BYTES, ProtocolError
+from tpmdp.protocol.shares import SHARE_BYTES, check_value, combine, mask_seed, weights_at_zero
 from tpmdp.protocol.terms import Terms
+
+
+class KeptShare(NamedTuple):
+    """A share of a keeper's seed, and by what the seed can be checked."""
+
+    check: bytes
+    share: bytes
+
+    def __repr__(self) -> str:
+        return "KeptShare()"
 
 
 @dataclass(eq=False, repr=False)
@@ -43,7 +56,8 @@ class Attempt:
     submitted: bytes = b""  # digest of the own submission
     counted: dict[int, bytes] = field(default_factory=dict)  # digest of each submission
     opened: bool = False  # all parties have submitted and are asked to reveal
-    revealed: set[int] = field(default_factory=set)  # parties whose self-mask is no longer in `total`
+    shares: dict[int, KeptShare] = field(default_factory=dict)  # by keeper, its own among them
+    revealed: dict[int, list[bytes]] = field(default_factory=dict)  # what parties revealed: shares, in keepers' order
 
     @property
     def group(self) -> frozenset[int]:
@@ -55,6 +69,9 @@ class Attempt:
         """Equal for all parties exactly if all saw the same keys, of the same group."""
         members, count = sorted(self.group), self.terms.count
         domain = b"tpmdp keys 2" if len(members) == count else b"tpmdp group 2" + to_bits(members, count)
+        if self.terms.tolerate:  # the plan that this group's noise is drawn for
+            sigma = self.terms.among(members).sigma.astype(">i8").tobytes()
+            domain = b"tpmdp group 3" + to_bits(members, count) + self.terms.openings.to_bytes(8, "big") + sigma
         return hashlib.sha256(domain + b"".join(self.digests[party] for party in members)).digest()
 
     @property
@@ -68,6 +85,24 @@ class Attempt:
         seed = hashlib.sha256(b"tpmdp graph 1" + self.transcript).digest()
         size, threshold = len(self.group), self.terms.colluders
         return MaskGraph.draw(size, threshold, seed, always_circulant=self.statistical)
+
+    @cached_property
+    def keepers(self) -> tuple[int, ...]:
+        """The parties of the group whose masks keep the attempt closed, where there are such; they follow from it."""
+        terms = self.terms
+        if not terms.has_keepers:
+            return ()
+        return draw_keepers(self.transcript, sorted(self.group), terms.lead, threshold=terms.colluders)
+
+    @property
+    def is_keeper(self) -> bool:
+        """Whether this party is one of them."""
+        return self.index in self.keepers
+
+    @property
+    def has_all_shares(self) -> bool:
+        """Whether all keepers have sent this party its share."""
+        return set(self.keepers) <= set(self.shares)
 
     def partners(self, party: int) -> tuple[list[int], list[int]]:
         """The neighbours of a party of the group: those that it sends what they share, and those that send it."""
@@ -88,18 +123,22 @@ class Attempt:
         outgoing, incoming = self._partners
         return sorted(outgoing + incoming)
 
-    @property
+    @cached_property
     def needed(self) -> set[int]:
-        """The parties whose keys this party uses, once all are listed: its neighbours and the lead receiver."""
-        if self.index == self.terms.lead:
+        """The parties whose keys this party uses, once all are listed.
+
+        These are its neighbours, the lead receiver and those that it shares seeds with.
+        """
+        if self.index == self.terms.lead or self.is_keeper:
             return set(self.group)
-        return {*self.neighbours(), self.terms.lead, self.index}
+        return {*self.neighbours(), *self.keepers, self.terms.lead, self.index}
 
     def check_keys(self) -> None:
         """Refuse keys that this party is to use and cannot."""
-        for other in {*self.neighbours(), self.terms.lead} - {self.index}:
+        sealed = {*self.pads_to(), self.terms.lead, *(self.group if self.is_keeper else ())}  # we encapsulate to these
+        for other in {*self.neighbours(), *sealed} - {self.index}:
             try:
-                self.own.check(self.keys[other])
+                self.own.check(self.keys[other], with_lattice=other in sealed)
             except InputError:
                 raise unusable_key(self.terms.spec.name(other), other) from None
 
@@ -157,10 +196,47 @@ class Attempt:
         """Mask the vector with this party's self-mask."""
         np.add(self.total, self._self_mask(secret), out=self.total)
 
-    def remove_self_mask(self, other: int, secret: bytes) -> None:
-        """At the lead receiver: another party has revealed its self-mask."""
+    def remove_self_mask(self, secret: bytes) -> None:
+        """At the lead receiver: the self-mask of another party is known."""
         np.subtract(self.total, self._self_mask(secret), out=self.total)
-        self.revealed.add(other)
+
+    def keep_share(self, keeper: int, content: bytes) -> None:
+        """A keeper has sent this party its share."""
+        self.shares[keeper] = KeptShare(content[:HASH_BYTES], content[HASH_BYTES:])
+
+    def opening(self) -> bytes:
+        """All shares that this party holds."""
+        content = b"".join(self.shares[keeper].share for keeper in self.keepers)
+        return content.ljust(self.terms.keepers_max * SHARE_BYTES, b"\0")
+
+    def add_opening(self, other: int, content: bytes) -> None:
+        """At the lead receiver: the shares that another party has revealed."""
+        ends = range(0, len(self.keepers) * SHARE_BYTES, SHARE_BYTES)
+        self.revealed[other] = [content[start : start + SHARE_BYTES] for start in ends]
+
+    def secrets(self) -> list[bytes] | None:
+        """At the lead receiver: what the keepers have shared, in their order; None while too few shares are right.
+
+        One wrong share is found by leaving each party out, where more have revealed than must.
+        """
+        needed, openers = self.terms.openings, sorted(self.revealed)
+        if len(openers) < needed:
+            return None
+        choices = [openers[:needed]]
+        if len(openers) > needed:
+            choices += [[*openers[:place], *openers[place + 1 :]][:needed] for place in range(needed)]
+        checks = [self.shares[keeper].check for keeper in self.keepers]
+        for chosen in choices:
+            weights = weights_at_zero(chosen)
+            secrets = [
+                combine({party: self.revealed[party][place] for party in chosen}, weights)
+                for place in range(len(self.keepers))
+            ]
+            if list(map(check_value, secrets)) == checks:
+                return secrets
+        if len(openers) == len(self.group):
+            raise ProtocolError("the shares that open this session do not fit together: start a new session")
+        return None
 
     def count_submission(self, other: int, words: bytes, digest: bytes) -> None:
         """At the lead receiver: add another party's masked vector."""
@@ -168,10 +244,10 @@ class Attempt:
         self.counted[other] = digest
 
     def _self_mask(self, secret: bytes) -> Mask:
-        """In statistical mode the secret is the mask itself, otherwise its seed."""
+        """In statistical mode the secret is the mask itself, otherwise its key follows from it."""
         if self.statistical:
             return self._words(secret)
-        return expand(secret, self.terms.masked_words, self.terms.grid.word)
+        return expand(mask_seed(secret, self.transcript), self.terms.masked_words, self.terms.grid.word)
 
     def _words(self, data: bytes) -> Mask:
         return np.frombuffer(data, dtype=word_type(self.terms.grid.word))

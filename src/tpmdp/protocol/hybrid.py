@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Final, NamedTuple
 
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -115,9 +115,13 @@ class HybridKey:
             raise unusable_error()
         return inner + self._curve_secret(other[:CURVE_BYTES])
 
-    def check(self, other: bytes) -> None:
-        """Refuse a public key with whose owner nothing can be agreed on."""
-        _lattice_key(other)
+    def check(self, other: bytes, with_lattice: bool = True) -> None:
+        """Refuse a public key with whose owner nothing can be agreed on.
+
+        Without its ML-KEM half, which one needs to encapsulate to its owner and not to hear from it.
+        """
+        if with_lattice:
+            _lattice_key(other)
         self._curve_secret(other[:CURVE_BYTES])
 
     def _curve_secret(self, other: bytes) -> bytes:
@@ -142,6 +146,7 @@ def is_usable(public: bytes) -> bool:
     return True
 
 
+@lru_cache(maxsize=256)  # checked, and soon afterwards used
 def _lattice_key(public: bytes) -> MLKEM768PublicKey:
     try:
         return MLKEM768PublicKey.from_public_bytes(public[CURVE_BYTES:])

@@ -33,18 +33,19 @@ _DOMAIN: Final = b"tpmdp message 1"
 
 
 class Kind(IntEnum):
-    """What a message is; the steps of the protocol are agree, keys, list, pads, submit, (open and reveal,) receive."""
+    """What a message is; steps are agree, keys, list, pads (and shares), submit, (open and reveal,) receive."""
 
     AGREE = 1  # I signed this study and plan. Body: empty
     KEYS = 2  # My key for this attempt. Body: an X25519 and an ML-KEM-768 public key
     PAD = 3  # What I share with one neighbour. Body: an ML-KEM ciphertext; in statistical mode, a sealed pad
     SUBMIT = 4  # My masked vector, for the lead receiver. Body: sealed digest of all keys, then words
     RESULT = 5  # The sum, from the lead receiver to another receiver. Body: sealed words
-    RECEIPT = 6  # From the lead receiver to everybody else. Body: digest of the message that was counted
+    RECEIPT = 6  # From the lead receiver: what was counted. Body: half the digest of each party's message, or zeros
     # Only where parties may drop out:
     GROUP = 7  # From the lead receiver: who is in this attempt. Body: one bit per party
     OPEN = 8  # From the lead receiver: all of the group have submitted. Body: digest of the message that was counted
-    REVEAL = 9  # My self-mask, for the lead receiver. Body: sealed seed, or words in statistical mode
+    REVEAL = 9  # My shares of all seeds, for the lead receiver; in statistical mode my self-mask. Body: sealed
+    SHARE = 14  # From a keeper: your share of my mask's seed. Body: sealed digest of all keys, check value, share
     # Between parties with different plans, before anybody is charged:
     PARTS = 10  # What my study consists of. Body: sealed hashes
     # Only where some parties compute together before the sum:

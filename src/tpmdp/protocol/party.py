@@ -5,14 +5,17 @@
 to the receivers, a receipt to the other parties). A retry is a new attempt with fresh keys for the same vector, noise
 included; a party that hears of a higher attempt joins it. Theory, "The protocol".
 
-If parties may drop out (`Terms.tolerate`), the lead receiver names the group of each attempt. A submission then also
-carries a self-mask, which its owner reveals once in a session: when all of the group have submitted. Submissions to any
-other attempt stay hidden. Theory, "Parties that drop out".
+If parties may drop out (`Terms.tolerate`), the lead receiver names the group of each attempt, and the noise is drawn
+for that group. Some submissions then also carry a mask of their owner, a *keeper*, whose seed all of the group hold
+shares of. When all have submitted, they give the lead receiver these shares, once in a session, and enough of them open
+the attempt. All other attempts stay closed. In statistical mode every submission has a mask of its own, which its owner
+reveals. Theory, "Parties that drop out".
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from typing import Final
 
@@ -24,7 +27,7 @@ from tpmdp.protocol.attempt import Attempt, unusable_key
 from tpmdp.protocol.channel import Sender, open_sealed
 from tpmdp.protocol.group import from_bits, to_bits
 from tpmdp.protocol.hybrid import PUBLIC_BYTES, Capsule, HybridKey, is_usable
-from tpmdp.protocol.masks import Mask, from_words, word_type
+from tpmdp.protocol.masks import from_words, word_type
 from tpmdp.protocol.messages import (
     ATTEMPTS_MAX,
     EVERYONE,
@@ -43,6 +46,7 @@ from tpmdp.protocol.pair_step import PairStep
 from tpmdp.protocol.parts import PARTS_MAX, differences
 from tpmdp.protocol.rules import (
     CONTENT_RULES,
+    COUNTED_BYTES,
     ENVELOPE_RULES,
     FORM_RULES,
     ONCE,
@@ -51,11 +55,12 @@ from tpmdp.protocol.rules import (
     check,
     group_of,
     listed,
-    self_mask_bytes,
 )
 from tpmdp.protocol.secrets import Secrets, Submitted
+from tpmdp.protocol.shares import KEEPER_BYTES, check_value, secret_of, split
 from tpmdp.protocol.state import PartyState
 from tpmdp.protocol.terms import Terms
+from tpmdp.protocol.vectors import Vector
 
 _PLANS_MAX: Final = 8  # other plans of one party that are answered
 _UNPROVED_MAX: Final = 4  # messages in the name of one party that are kept until its key is listed
@@ -73,9 +78,10 @@ def check_identity(terms: Terms, index: int, identity: Ed25519PrivateKey) -> Non
 class PartySession(PartyState):
     """One party in one session.
 
-    `vector` gives its contribution, noise included, as residues of the grid's word, and always the same one. It is
-    asked for when all parties have agreed and before the first message leaves that depends on data: a party that pays
-    for a session does so there.
+    `vector` gives its contribution to an attempt among these parties, as residues of the grid's word, with the noise
+    that the plan for them asks for; always the same one for an attempt, and for all if nobody may drop out. It is asked
+    for when all have agreed and before the first message leaves that depends on data: a party that pays for a session
+    does so there.
     """
 
     def __init__(
@@ -83,7 +89,7 @@ class PartySession(PartyState):
         terms: Terms,
         index: int,
         identity: Ed25519PrivateKey,
-        vector: Callable[[], Mask],
+        vector: Vector,
         secrets: Secrets,
         attempt: int = 1,
         parts: bytes = b"",
@@ -106,6 +112,7 @@ class PartySession(PartyState):
     def start(self) -> list[bytes]:
         """The first messages: agreement and key. Sending them again after a crash is harmless: they are the same."""
         self.agreed.add(self.index)
+        self._secrets.forget_before(self.attempt, self.may_drop)
         return [self._signed(Kind.AGREE, EVERYONE, b"", attempt=0), *self._noted(0), *self._announce()]
 
     def retry(self) -> list[bytes]:
@@ -193,10 +200,14 @@ class PartySession(PartyState):
         check(FORM_RULES, self, message)
         if self.done:
             return []
-        if message.attempt < self.attempt and message.kind not in (Kind.AGREE, Kind.RESULT, Kind.RECEIPT):
+        answer = not self.may_drop and message.kind in (Kind.RESULT, Kind.RECEIPT)
+        if message.attempt < self.attempt and message.kind != Kind.AGREE and not answer:
             return []  # of an attempt that was given up
-        if message.kind in (Kind.KEYS, Kind.LIST) and self.index not in self.groups.get(message.attempt, {self.index}):
+        is_left_out = self.index not in self.groups.get(message.attempt, {self.index})
+        if is_left_out and message.kind in (Kind.KEYS, Kind.LIST, Kind.RECEIPT):
             return []  # of an attempt that this party is not in
+        if self.is_receiver and message.kind == Kind.RECEIPT:
+            return []  # a receiver gets the answer
         check(STATE_RULES[message.kind], self, message)
         if message.kind == Kind.PAD and message.sender not in self.current.pads_from():
             return []  # we share no mask with it
@@ -223,14 +234,14 @@ class PartySession(PartyState):
         copies[digest_of(data)] = data
         self.agreed.add(message.sender)  # so it seems; nothing rests on it
         self.differences.pop(message.sender, None)  # it has mended its study
+        if attempt.is_listed:
+            self._prove_keys({message.sender})
         return self._proceed()
 
-    def _prove_keys(self) -> None:
-        """Take the keys that this party uses from what has come, if their owners have signed them."""
+    def _prove_keys(self, senders: AbstractSet[int]) -> None:
+        """Take the keys that this party uses from what these have sent, if they have signed them."""
         attempt = self.current
-        if self.is_lead or not attempt.is_listed:
-            return
-        for other in attempt.needed - set(attempt.keys):
+        for other in attempt.needed & senders - set(attempt.keys):
             data = attempt.unproved.get(other, {}).pop(attempt.digests[other], b"")
             with suppress(MessageError):  # of somebody else: the true one may still come
                 if data:
@@ -306,6 +317,7 @@ class PartySession(PartyState):
         attempt.digests = {member: listed(message.body, member) for member in attempt.group}
         attempt.is_listed = True
         self.agreed |= attempt.group  # so the lead receiver says
+        self._prove_keys(attempt.group)
         return []
 
     def _on_paired(self, message: Message, digest: bytes) -> list[bytes]:
@@ -353,7 +365,7 @@ class PartySession(PartyState):
         return []
 
     def _on_open(self, message: Message, digest: bytes) -> list[bytes]:
-        """All of the group have submitted: reveal the self-mask, once in a session and for this attempt only."""
+        """All of the group have submitted: reveal what opens it, once in a session and for this attempt only."""
         del digest
         if message.attempt < self.newest:
             return []
@@ -361,11 +373,23 @@ class PartySession(PartyState):
             raise ONE_OPENING.refuse(self, message)
         # Perhaps submitted before a restart, so the others' keys may be missing here.
         lead_key = self.submission(message).lead_key
-        return [self._sealed(Kind.REVEAL, self.terms.lead, self._self_mask(), key=lead_key)]
+        content = self._self_mask() if self.current.statistical else self.current.opening()
+        return [self._sealed(Kind.REVEAL, self.terms.lead, content, key=lead_key)]
+
+    def _on_share(self, message: Message, digest: bytes) -> list[bytes]:
+        del digest
+        content = CONTENT_RULES[Kind.SHARE].check(self, message, self._opened(message))
+        self.current.keep_share(message.sender, content)
+        return []
 
     def _on_reveal(self, message: Message, digest: bytes) -> list[bytes]:
         del digest
-        self.current.remove_self_mask(message.sender, self._opened(message))
+        attempt, content = self.current, self._opened(message)
+        if attempt.statistical:
+            attempt.remove_self_mask(content)
+            attempt.revealed[message.sender] = []
+        else:
+            attempt.add_opening(message.sender, content)
         return []
 
     _handlers = {  # noqa: RUF012
@@ -380,12 +404,12 @@ class PartySession(PartyState):
         Kind.GROUP: _on_group,
         Kind.OPEN: _on_open,
         Kind.REVEAL: _on_reveal,
+        Kind.SHARE: _on_share,
     }
 
     # Steps ------------------------------------------------------------------------------------------------------------
 
     def _proceed(self) -> list[bytes]:
-        self._prove_keys()
         if self.done or not self.ready:
             return []
         attempt = self.current
@@ -398,9 +422,22 @@ class PartySession(PartyState):
                 sent += self._finish()
             elif not attempt.opened:
                 sent += self._ask_to_reveal()
-            if attempt.opened and attempt.revealed | {self.index} == attempt.members:
+            if attempt.opened and self._is_open():
                 sent += self._finish()
         return sent
+
+    def _is_open(self) -> bool:
+        """At the lead receiver: whether all masks are known; then they are no longer in the sum."""
+        attempt = self.current
+        if attempt.statistical:
+            return attempt.group <= {*attempt.revealed, self.index}
+        if not attempt.has_all_shares:
+            return False
+        attempt.add_opening(self.index, attempt.opening())
+        secrets = attempt.secrets()
+        for secret in secrets or ():
+            attempt.remove_self_mask(secret)
+        return secrets is not None
 
     def _ask_to_reveal(self) -> list[bytes]:
         """At the lead receiver: this attempt will be opened, and no other of the session."""
@@ -428,10 +465,10 @@ class PartySession(PartyState):
         return Attempt(self.terms, self.index, number, own=own, total=nothing, members=members)
 
     def _advance(self, number: int, members: frozenset[int]) -> list[bytes]:
-        given_up = self.attempt
         self.other_plans.clear()  # what they were told is sealed for the key of the attempt before
         self.current = self._new_attempt(number, members)
-        self._secrets.forget_pads(given_up)  # after the new key is stored: a crash must not bring the old one back
+        # After the new key is stored: a crash must not bring the old one back.
+        self._secrets.forget_before(number, self.may_drop)
         return self._announce()
 
     def _announce(self) -> list[bytes]:
@@ -450,6 +487,7 @@ class PartySession(PartyState):
         attempt = self.current
         if not attempt.is_bound:
             attempt.check_keys()
+            self.terms.check_group(self.index, attempt.group)
             if self._secrets.bind(self.attempt, attempt.transcript) != attempt.transcript:
                 raise _rebound()
             attempt.is_bound = True
@@ -477,19 +515,36 @@ class PartySession(PartyState):
                 else:
                     sent.append(self._signed(Kind.PAD, other, capsules[other].ciphertext))
             attempt.pads_sent = True
+            sent += self._share_seed()
         return sent
+
+    def _share_seed(self) -> list[bytes]:
+        """At a keeper: give all of the group their shares of the seed of its mask."""
+        attempt = self.current
+        if not attempt.is_keeper:
+            return []
+        random = self._self_mask()
+        check = check_value(secret_of(random))
+        shares = split(random, self.terms.openings, sorted(attempt.group))
+        attempt.keep_share(self.index, check + shares.pop(self.index))
+        self._capsules({other: attempt.keys[other] for other in shares})
+        bound = attempt.transcript + check
+        return [self._sealed(Kind.SHARE, other, bound + share) for other, share in shares.items()]
 
     def _submit(self) -> list[bytes]:
         attempt, terms = self.current, self.terms
         paired = self._pairs is not None and self.is_holder
-        attempt.add_vector(self._pairs.share(attempt.number) if self._pairs is not None and paired else self._vector())
+        share = self._pairs.share(attempt.number) if self._pairs is not None and paired else None
+        attempt.add_vector(self._vector(attempt.number, attempt.group) if share is None else share)
         sent = self._noted(attempt.number)  # with the charge
         if not attempt.statistical:
             attempt.add_pairwise_masks()
         if self.is_lead:
             attempt.submitted = attempt.counted[self.index] = attempt.digests[self.index]
             return sent
-        if self.may_drop:
+        if attempt.is_keeper:
+            attempt.add_self_mask(secret_of(self._self_mask()))
+        elif self.may_drop and attempt.statistical:
             attempt.add_self_mask(self._self_mask())
         content = attempt.transcript + attempt.total.tobytes()
         attempt.total = attempt.total[:0]
@@ -514,15 +569,18 @@ class PartySession(PartyState):
         for other in others:
             if terms.spec.receivers[other]:
                 sent.append(self._sealed(Kind.RESULT, other, words))
-            else:
-                sent.append(self._signed(Kind.RECEIPT, other, attempt.counted[other]))
+        if not all(terms.spec.receivers[other] for other in others):
+            digests = [attempt.counted.get(party, b"")[:COUNTED_BYTES] for party in range(terms.count)]
+            body = b"".join(digest.ljust(COUNTED_BYTES, b"\0") for digest in digests)
+            sent.append(self._signed(Kind.RECEIPT, EVERYONE, body))
         return sent
 
     # Messages ---------------------------------------------------------------------------------------------------------
 
     def _self_mask(self) -> bytes:
-        """The secret of this party's self-mask in this attempt."""
-        return self._secrets.pad(self.attempt, self.index, self_mask_bytes(self.terms))
+        """This party's self-mask in this attempt, or the random bytes that it follows from."""
+        size = self.terms.masked_bytes if self.current.statistical else KEEPER_BYTES
+        return self._secrets.pad(self.attempt, self.index, size)
 
     def _opened(self, message: Message) -> bytes:
         """The content of a message of the attempt under way."""

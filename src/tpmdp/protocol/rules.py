@@ -16,7 +16,6 @@ from tpmdp.errors import TpmdpError
 from tpmdp.protocol.channel import SEAL_BYTES
 from tpmdp.protocol.group import from_bits
 from tpmdp.protocol.hybrid import CIPHERTEXT_BYTES, PUBLIC_BYTES
-from tpmdp.protocol.masks import KEY_BYTES
 from tpmdp.protocol.messages import (
     ATTEMPTS_MAX,
     EVERYONE,
@@ -27,11 +26,13 @@ from tpmdp.protocol.messages import (
     ProtocolError,
     TooEarlyError,
 )
+from tpmdp.protocol.shares import SHARE_BYTES
 from tpmdp.protocol.state import PartyState
 from tpmdp.protocol.terms import Terms
 
-Role = Literal["anyone", "lead receiver", "receiver", "other party"]
-Part = Literal["key", "hash", "list", "group", "self-mask", "pad", "masked", "words", "seal"]
+COUNTED_BYTES: Final = HASH_BYTES // 2
+Role = Literal["anyone", "lead receiver", "receiver"]
+Part = Literal["key", "hash", "list", "counted", "group", "opening", "share", "pad", "masked", "words", "seal"]
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,11 @@ class Form:
             "key": PUBLIC_BYTES,
             "hash": HASH_BYTES,
             "list": HASH_BYTES * terms.count,
+            "counted": COUNTED_BYTES * terms.count,
             "pad": SEAL_BYTES + HASH_BYTES + terms.masked_bytes if is_statistical else CIPHERTEXT_BYTES,
             "group": (terms.count + 7) // 8,
-            "self-mask": self_mask_bytes(terms),
+            "opening": opening_bytes(terms),
+            "share": HASH_BYTES + SHARE_BYTES,
             "masked": terms.masked_bytes,
             "words": terms.words_bytes,
             "seal": SEAL_BYTES,
@@ -62,9 +65,9 @@ class Form:
         return sum(sizes[part] for part in self.body)
 
 
-def self_mask_bytes(terms: Terms) -> int:
-    """Size of the secret of a self-mask: the mask itself in statistical mode, otherwise its seed."""
-    return terms.masked_bytes if terms.guarantee == "statistical" else KEY_BYTES
+def opening_bytes(terms: Terms) -> int:
+    """Size of what a party reveals: its self-mask in statistical mode, otherwise its shares of all seeds."""
+    return terms.masked_bytes if terms.guarantee == "statistical" else terms.keepers_max * SHARE_BYTES
 
 
 FORMS: Final = {
@@ -75,7 +78,7 @@ FORMS: Final = {
     Kind.PAIRED: Form((), broadcast=True),
     Kind.SUBMIT: Form(("seal", "hash", "masked"), recipient="lead receiver"),
     Kind.RESULT: Form(("seal", "words"), sender="lead receiver", recipient="receiver"),
-    Kind.RECEIPT: Form(("hash",), sender="lead receiver", recipient="other party"),
+    Kind.RECEIPT: Form(("counted",), broadcast=True, sender="lead receiver"),
     Kind.GROUP: Form(
         ("group",),
         broadcast=True,
@@ -84,7 +87,8 @@ FORMS: Final = {
         only_with_dropouts=True,
     ),
     Kind.OPEN: Form(("hash",), sender="lead receiver", only_with_dropouts=True),
-    Kind.REVEAL: Form(("seal", "self-mask"), recipient="lead receiver", only_with_dropouts=True),
+    Kind.REVEAL: Form(("seal", "opening"), recipient="lead receiver", only_with_dropouts=True),
+    Kind.SHARE: Form(("seal", "hash", "share"), only_with_dropouts=True),
 }
 
 
@@ -144,7 +148,7 @@ def _has_role(role: Role, party: int, terms: Terms) -> bool:
         return True
     if role == "lead receiver":
         return party == terms.lead
-    return bool(terms.spec.receivers[party]) == (role == "receiver")
+    return bool(terms.spec.receivers[party])
 
 
 _BREAKS: Final = "sent a {kind} message that breaks the protocol"
@@ -199,7 +203,11 @@ def _names_one_group(state: PartyState, message: Message) -> bool:
 
 
 def _is_counted(state: PartyState, message: Message) -> bool:
-    return message.body == state.submission(message).digest
+    """Whether the lead receiver has counted what we have submitted."""
+    digest = state.submission(message).digest
+    if message.kind == Kind.OPEN:
+        return message.body == digest
+    return message.body[state.index * COUNTED_BYTES :][:COUNTED_BYTES] == digest[:COUNTED_BYTES]
 
 
 def _lists_known_keys(state: PartyState, message: Message) -> bool:
@@ -309,11 +317,17 @@ STATE_RULES: Final[dict[Kind, tuple[Rule, ...]]] = {
             _COUNTED,
             lambda state, message: message.attempt < state.newest or _is_counted(state, message),
         ),
+        Rule(
+            "after the shares",
+            "to be opened before we have our shares",
+            lambda state, message: message.attempt < state.newest or state.can_open,
+            error=TooEarlyError,
+        ),
     ),
     Kind.REVEAL: (
         Rule(
             "after the submissions",
-            "a self-mask before all have submitted",
+            "an opening before all have submitted",
             lambda state, message: message.attempt <= state.attempt and state.current.opened,
             error=TooEarlyError,
         ),
@@ -322,6 +336,15 @@ STATE_RULES: Final[dict[Kind, tuple[Rule, ...]]] = {
             "revealed in an attempt it is not in",
             lambda state, message: message.sender in state.current.group,
         ),
+    ),
+    Kind.SHARE: (
+        Rule(
+            "after the keys",
+            "a share before the keys",
+            lambda state, message: message.attempt <= state.attempt and state.ready,
+            error=TooEarlyError,
+        ),
+        Rule("from a keeper", _BREAKS, lambda state, message: message.sender in state.current.keepers),
     ),
 }
 
@@ -347,6 +370,9 @@ class ContentRule:
 
 CONTENT_RULES: Final = {
     Kind.PAD: ContentRule(
+        "same group and keys", "saw another group or other keys than we did", lambda state: state.current.transcript
+    ),
+    Kind.SHARE: ContentRule(
         "same group and keys", "saw another group or other keys than we did", lambda state: state.current.transcript
     ),
     Kind.SUBMIT: ContentRule(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Collection, Mapping, MutableMapping
 from typing import Final, NamedTuple, Protocol
 
 from tpmdp.protocol.hybrid import PUBLIC_BYTES, SECRET_BYTES, Capsule
@@ -34,8 +34,11 @@ class Secrets(Protocol):
     def parts_capsule(self, number: int, other: int, public: bytes) -> Capsule:
         """The same for a message to a party with another plan, which this number tells from others."""
 
-    def forget_pads(self, attempt: int) -> None:
-        """Erase the pads and capsules of an attempt that was given up."""
+    def forget_before(self, attempt: int, with_keys: bool = False) -> None:
+        """Erase the pads, capsules and noise of attempts that were given up, all before this one.
+
+        Keys, too, where none of these attempts can have an answer.
+        """
 
     def note_submission(self, attempt: int, submitted: Submitted, bound: bytes) -> bool:
         """Store a submission before it leaves: the answer may come after a restart, and after later attempts began.
@@ -129,9 +132,16 @@ class StoredSecrets:
         stored = self._store.keep_all(fresh)
         return {publics[name][0]: Capsule.parse(value) for name, value in stored.items()}
 
-    def forget_pads(self, attempt: int) -> None:
-        starts = (f"pad {attempt} ", f"capsule {attempt} ")
-        self._store.discard([name for name in self._store.names() if name.startswith(starts)])
+    def forget_before(self, attempt: int, with_keys: bool = False) -> None:
+        kinds = ("pad", "capsule", "vector", "key") if with_keys else ("pad", "capsule", "vector")
+        given_up = [name for name in self._store.names() if _is_of_earlier(name, attempt, kinds)]
+        if given_up:
+            self._store.discard(given_up)
+
+    def vector(self, attempt: int, draw: Callable[[], bytes]) -> bytes:
+        """What is contributed to an attempt; drawn once."""
+        name = f"vector {attempt}"
+        return self._store.keep(name, b"" if name in self._store.names() else draw())
 
     def note_submission(self, attempt: int, submitted: Submitted, bound: bytes) -> bool:
         noted = {f"submitted {attempt}": submitted.lead_key + submitted.digest, f"bound {attempt}": bound}
@@ -161,6 +171,12 @@ class StoredSecrets:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
+
+
+def _is_of_earlier(name: str, attempt: int, kinds: Collection[str]) -> bool:
+    """Whether the name is that of something of these kinds of an attempt before this one."""
+    kind, _, rest = name.partition(" ")
+    return kind in kinds and rest != "" and int(rest.split(" ")[0]) < attempt
 
 
 class FreshSecrets(StoredSecrets):

@@ -111,6 +111,11 @@ class PartyState:
         return current.needed <= set(current.keys)
 
     @property
+    def can_open(self) -> bool:
+        """Whether this party has all that it would reveal to open the attempt under way."""
+        return not self.terms.has_keepers or (self.ready and self.current.has_all_shares)
+
+    @property
     def step(self) -> str:
         """Where this party stands: agree, group, keys, pairs, pads, submit, reveal, receive or done."""
         if self.done:
@@ -139,6 +144,8 @@ class PartyState:
             kinds |= {Kind.GROUP, Kind.OPEN}
         if self.step == "reveal":
             kinds.add(Kind.REVEAL)
+        if self.ready and not self.current.has_all_shares:
+            kinds.add(Kind.SHARE)
         if self.step == "pads":
             kinds.add(Kind.PAD)
         if self.step == "pairs":
@@ -182,6 +189,8 @@ class PartyState:
             if not self.is_lead:
                 return len(members - self.agreed) + (not self.current.is_listed)
             return len(members - self.agreed) + len(members - set(self.current.keys))
+        if self.step == "reveal" and self.terms.has_keepers:
+            return max(1, self.terms.openings - len(self.current.revealed))
         return len(self.waiting_for()) if self.step in ("pairs", "pads", "reveal") else 1
 
     def waiting_for(self) -> list[int]:
@@ -195,7 +204,7 @@ class PartyState:
             "keys": self._keys_missing() if step == "keys" else set(),
             "pairs": self.holders - current.paired - {self.index},
             "receive": everyone - set(current.counted) if self.is_lead else {self.terms.lead},
-            "reveal": everyone - current.revealed - {self.index},
+            "reveal": everyone - set(current.revealed) - {self.index},
             "done": set(),
         }
         return sorted(missing[step])
@@ -214,7 +223,7 @@ class PartyState:
         if self.step == "keys" and not (self.is_lead or self.current.is_listed):
             return "list of keys"
         what = {"agree": "agreement", "keys": "key", "pairs": "computation in pairs", "pads": "mask"}
-        what |= {"receive": "submission", "reveal": "self-mask"}
+        what |= {"receive": "submission", "reveal": "opening"}
         return what.get(self.step, "message")
 
     def difference_texts(self) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from tpmdp._util.arrays import FloatArray, IntArray
+from tpmdp._util.arrays import BoolArray, FloatArray, IntArray
 from tpmdp._util.canonical import canonical_json, from_hex, to_hex
 from tpmdp._util.exact import to_fraction
 from tpmdp.errors import InputError
@@ -30,14 +30,19 @@ from tpmdp.noise.grid import (
     closeness,
     error_in_steps,
     fits,
+    largest_sigma,
     reach,
+    sigma_in_steps,
 )
+from tpmdp.planning.closed_form import optimal_variance
 from tpmdp.planning.coalition import worst_coalitions
 from tpmdp.planning.enclosure import is_enough
 from tpmdp.planning.grid_plan import GridPlan
+from tpmdp.planning.losses import check_tolerate, openings_of, promised
 from tpmdp.planning.person import attacks
 from tpmdp.protocol.graph import is_circulant, neighbours
 from tpmdp.protocol.hybrid import SUITE
+from tpmdp.protocol.keepers import keeper_count
 from tpmdp.protocol.messages import HASH_BYTES, MESSAGE_MAX, PARTIES_MAX
 from tpmdp.spec import Spec
 
@@ -46,6 +51,7 @@ GUARANTEES: Final = ("computational", "statistical")
 PUBLIC_KEY_BYTES: Final = 32
 LABEL_MAX: Final = 300
 ZERO_BITS: Final = 128
+NEED_MAX: Final = 2.0**62  # squared steps
 SUITE_BEFORE: Final = "x25519"  # of versions before 0.12.0, whose terms can be read
 
 
@@ -61,7 +67,9 @@ class Terms:
     sigma: IntArray  # noise of each party, in grid steps
     guarantee: Guarantee
     roster: tuple[bytes, ...]  # Ed25519 public keys, in the order of the parties
-    tolerate: int = 0  # parties that may drop out; the spec's threshold counts them, too
+    tolerate: int = 0  # parties that may drop out
+    needs: FloatArray | None = None  # with drop-outs: the least honest noise in any group, in squared steps
+    public: bool = False  # whether the answer reaches everybody, through what the receivers make of it
     suite: str = SUITE  # how parties agree on keys; no other is used
 
     def __post_init__(self) -> None:
@@ -85,11 +93,12 @@ class Terms:
         _require(good, "bounds", self.bounds.tolist(), rule="must be finite and not negative", remedy=remedy)
         _require(grid.dimension >= 1, "dimension", grid.dimension, rule="must be at least 1", remedy="ask something")
         _require(shapes, "plan", f"{self.sigma.shape}", rule=f"must have {count} entries", remedy=remedy)
-        most = int(np.min(self.spec.threshold)) - 1
-        whole = isinstance(self.tolerate, int) and not isinstance(self.tolerate, bool)
-        good = whole and (self.tolerate == 0 or 0 < self.tolerate <= most)
-        rule = "must be less than the planned threshold, which counts drop-outs too"
-        _require(good, "tolerate", self.tolerate, rule=rule, remedy="plan for both")
+        check_tolerate(self.spec, self.tolerate, self.guarantee)
+        good, remedy = (self.needs is not None) == (self.tolerate > 0), "plan the study again"
+        _require(good, "needs of groups", "(missing or too many)", rule="belong to drop-outs", remedy=remedy)
+        if self.needs is not None:
+            good = self.needs.shape == (count,) and bool(((self.needs >= 0) & (self.needs < NEED_MAX)).all())
+            _require(good, "needs of groups", self.needs.tolist(), rule=f"must be {count} numbers", remedy=remedy)
         good, rule = self.masked_bytes + 4096 <= MESSAGE_MAX, f"makes messages longer than {MESSAGE_MAX} bytes"
         _require(good, "dimension", grid.dimension, rule=rule, remedy="split the query")
 
@@ -103,8 +112,9 @@ class Terms:
         query: str = "sum",
         guarantee: Guarantee = "computational",
         tolerate: int = 0,
+        public: bool = False,
     ) -> Terms:
-        """The terms of a plan.
+        """The terms of a plan; with drop-outs, of one with `groups`.
 
         >>> from tpmdp.planning.grid_plan import plan_on_grid
         >>> plan = plan_on_grid(Spec(epsilon=[1.0, 2.0], delta=1e-6, threshold=1), bound=1.0)
@@ -123,7 +133,94 @@ class Terms:
             guarantee=guarantee,
             roster=roster,
             tolerate=tolerate,
+            needs=_promised(plan, tolerate) if tolerate else None,
+            public=public,
         )
+
+    def among(self, members: Iterable[int]) -> Terms:
+        """The terms of a group that is left: its own plan, for the same needs and the same threshold.
+
+        >>> from tpmdp.planning.grid_plan import plan_on_grid
+        >>> plan = plan_on_grid(Spec(epsilon=[1.0] * 5, delta=1e-6, threshold=1), bound=1.0, groups=True)
+        >>> terms = Terms.of("demo", plan, 1.0, tuple(bytes([each]) * 32 for each in range(5)), tolerate=1)
+        >>> group, step = terms.among([0, 1, 2, 4]), terms.grid.step
+        >>> print(f"{group.sigma[0] * step:.2f} for each of {group.count}, {terms.sigma[0] * step:.2f} for each of all")
+        2.44 for each of 4, 2.11 for each of all
+        """
+        group = frozenset(members)
+        if len(group) == self.count:
+            return self
+        if group not in self._groups:
+            self._groups[group] = self._among(sorted(group))
+        return self._groups[group]
+
+    @cached_property
+    def _groups(self) -> dict[frozenset[int], Terms]:
+        return {}
+
+    def _among(self, members: list[int]) -> Terms:
+        spec = self.spec
+        _require(self.needs is not None, "tolerate", 0, rule="says that nobody drops out")
+        assert self.needs is not None
+        assert isinstance(spec.threshold, int)
+        part = Spec(
+            epsilon=spec.epsilon[members],
+            delta=spec.delta[members],
+            sensitivity=spec.sensitivity[members],
+            threshold=spec.threshold,
+            receivers=spec.receivers[members],
+            names=[spec.name(party) for party in members],
+        )
+        variance, _ = optimal_variance(self.needs[members], spec.threshold, self._audience[members])
+        group = replace(
+            self,
+            spec=part,
+            bounds=self.bounds[members],
+            sigma=sigma_in_steps(variance, 1.0),
+            roster=tuple(self.roster[party] for party in members),
+            tolerate=0,
+            needs=None,
+        )
+        group._check_grid()
+        return group
+
+    def check_group(self, party: int, members: Collection[int]) -> None:
+        """Refuse a plan for a group that gives this party less noise than it was promised, or could overflow."""
+        group = self.among(members)
+        if group is self or self.needs is None:
+            return
+        honest = group._honest_planned[sorted(members).index(party)]
+        if honest is not None:
+            self._check_need(party, honest)
+
+    def _check_need(self, party: int, honest: int | Fraction) -> None:
+        """Refuse less honest noise than the party is promised in every group, and charged for."""
+        if honest < self._fractional_needs[party]:
+            value, rule = f"{float(honest):.6g}", f"is less than {self.spec.name(party)} needs in every group"
+            raise InputError("honest noise in the group", value, rule, "do not take part; report this")
+
+    @property
+    def _audience(self) -> BoolArray:
+        """Who learns the answer, by the protocol or through what its receivers make of it."""
+        return np.ones(self.count, dtype=np.bool_) if self.public else self.spec.receivers
+
+    @property
+    def openings(self) -> int:
+        """How many parties open an attempt together, where parties may drop out; no two attempts have so many.
+
+        In statistical mode all of the group do.
+        """
+        return openings_of(self.count, int(np.max(self.spec.threshold)))
+
+    @property
+    def has_keepers(self) -> bool:
+        """Whether keepers keep attempts closed: where parties may drop out, but for the statistical guarantee."""
+        return self.tolerate > 0 and self.guarantee != "statistical"
+
+    @cached_property
+    def keepers_max(self) -> int:
+        """The most keepers that a group has: the smallest one."""
+        return keeper_count(self.count - self.tolerate, self.colluders) if self.has_keepers else 0
 
     @property
     def count(self) -> int:
@@ -153,16 +250,16 @@ class Terms:
     @property
     def standard_deviation(self) -> float:
         """Error of each coordinate: the noise, and the most that rounding can add."""
-        return self.standard_deviation_of(range(self.count))
+        return error_in_steps(self.sigma) * self.grid.step
 
     def standard_deviation_of(self, parties: Iterable[int]) -> float:
-        """The same if only these parties are counted, without the noise of the others."""
-        return error_in_steps(self.sigma[sorted(parties)]) * self.grid.step
+        """The same of an answer in which only these parties are counted."""
+        return self.among(parties).standard_deviation
 
     @property
     def colluders(self) -> int:
-        """How many parties may collude, in addition to those that drop out."""
-        return int(np.max(self.spec.threshold)) - self.tolerate
+        """How many parties may collude."""
+        return int(np.max(self.spec.threshold))
 
     def neighbours(self, party: int) -> list[int]:
         """The parties that this one shares masks with if all are there and the graph is not drawn."""
@@ -225,6 +322,8 @@ class Terms:
             "guarantee": self.guarantee,
             "roster": [key.hex() for key in self.roster],
             **({"tolerate": self.tolerate} if self.tolerate else {}),
+            **({"needs": to_hex(self.needs.tolist())} if self.needs is not None else {}),
+            **({"public": True} if self.public else {}),
             **({"suite": self.suite} if self.suite != SUITE_BEFORE else {}),
         }
         return canonical_json(document)
@@ -259,6 +358,8 @@ class Terms:
                 guarantee=read["guarantee"],
                 roster=tuple(bytes.fromhex(key) for key in read["roster"]),
                 tolerate=read.get("tolerate", 0),
+                needs=np.array(from_hex(read["needs"])) if "needs" in read else None,
+                public=read.get("public", False),
                 suite=read.get("suite", SUITE_BEFORE),
             )
         except (KeyError, TypeError, AttributeError, OverflowError, RecursionError, ValueError) as error:
@@ -276,10 +377,13 @@ class Terms:
         self._check_grid()
         spec, name = self.spec, self.spec.name(party)
         epsilon, delta = float(spec.epsilon[party]), float(spec.delta[party])
-        if math.isinf(epsilon) or spec.sensitivity[party] == 0:
-            return
         honest = self._honest_planned[party]
         if honest is None:  # no dangerous coalition: nobody can attack
+            return
+        if self.needs is not None:  # that of all, and of every group, see `check_group`
+            self._check_need(party, honest)
+            honest = self._fractional_needs[party]
+        if math.isinf(epsilon) or spec.sensitivity[party] == 0:
             return
         budget = Fraction(math.nextafter(epsilon, 0.0)), Fraction(math.nextafter(delta, 0.0))
         variance = (honest - ROUNDING_VARIANCE) * Fraction(self.grid.step) ** 2
@@ -292,11 +396,14 @@ class Terms:
         """(mu, closeness) of this release for the party, rounded up: what its ledger is charged.
 
         It counts coalitions of at least one receiver, even at threshold 0, where no noise hides the answer from it.
-        With `colluders`, what it would be at most against so many parties in a masked sum, within the threshold or not.
+        Where parties may drop out, it is that of the group with the least noise: exactly the need of the party. With
+        `colluders`, what it would be at most against so many parties in a masked sum, within the threshold or not.
         """
         if self.spec.sensitivity[party] == 0:
             return 0.0, 0.0
         honest = self._honest_against(colluders)[party] if colluders else self._honest_charged[party]
+        if honest is not None and self.needs is not None:
+            honest = self._least_in_groups(party, colluders or self.colluders)
         return (0.0, 0.0) if honest is None else self._cost(self._sensitivity(party), honest)
 
     def person_charge(self, parties: Sequence[int]) -> tuple[float, float, tuple[int, ...]]:
@@ -319,7 +426,40 @@ class Terms:
             cost = self._cost(change, to_fraction(attack.honest))
             if cost[0] > worst[0]:
                 worst = (*cost, attack.members)
+        return worst if self.needs is None else (*self._person_cost_in_groups(places), worst[2])
+
+    def _least_in_groups(self, party: int, colluders: int) -> Fraction:
+        """At most the honest noise against a party in any group; beyond the threshold, a part of its need.
+
+        Theory, "The noise of a group is enough".
+        """
+        need, more = self._fractional_needs[party], colluders - self.colluders
+        if more <= 0:
+            return need
+        if self._surrounding <= colluders:
+            return Fraction(0)
+        honest = self.count - self.tolerate - self.colluders
+        silent = int(np.count_nonzero(self._audience)) - 1  # receivers add nothing in some plans, but for themselves
+        least = honest - silent if honest > silent else 1
+        return need * max(least - more, 0) / least
+
+    def _person_cost_in_groups(self, places: Sequence[int]) -> tuple[float, float]:
+        """At most: in every group the honest noise is at least the largest need of the parties that are exposed.
+
+        So for each largest need, all parties with smaller ones count as exposed, too.
+        """
+        needs = self._fractional_needs
+        attacked = [party for party in places if self._honest_charged[party] is not None]
+        change, worst = Fraction(0), (0.0, 0.0)
+        for party in sorted(attacked, key=needs.__getitem__):
+            change += self._sensitivity(party)
+            worst = max(worst, self._cost(change, needs[party]))
         return worst
+
+    @cached_property
+    def _fractional_needs(self) -> list[Fraction]:
+        assert self.needs is not None
+        return [Fraction(need) for need in self.needs.tolist()]
 
     def _cost(self, change: Fraction, honest: int | Fraction) -> tuple[float, float]:
         """(mu, closeness) of a change of the data under so much honest noise, in squared steps."""
@@ -331,7 +471,7 @@ class Terms:
     @cached_property
     def _charged_spec(self) -> Spec:
         """The spec with a threshold of at least 1: a receiver sees the answer even at threshold 0."""
-        spec = self.spec
+        spec = self.spec.replace(receivers="all") if self.public else self.spec
         return spec if np.min(spec.threshold) else spec.replace(threshold=np.maximum(spec.threshold, 1))
 
     @cached_property
@@ -363,7 +503,7 @@ class Terms:
 
     def _honest(self, threshold: int | IntArray) -> list[int | Fraction | None]:
         """The least honest noise against each party, in squared steps, exactly."""
-        every = worst_coalitions(self._squares, threshold, self.spec.receivers).exact_honest()
+        every = worst_coalitions(self._squares, threshold, self._audience).exact_honest()
         return [None if exact is None else to_fraction(exact) for exact in every]
 
     def _sensitivity(self, party: int) -> Fraction:
@@ -372,7 +512,8 @@ class Terms:
 
     @cached_property
     def _rounding(self) -> Fraction:
-        return Fraction(self.grid.step) * Fraction(math.isqrt(self.grid.dimension << 80) + 1, 1 << 40)
+        bits = 40 if self.needs is None else 80  # needs of groups have no room for more rounding
+        return Fraction(self.grid.step) * Fraction(math.isqrt(self.grid.dimension << 2 * bits) + 1, 1 << bits)
 
     def _check_grid(self) -> None:
         remedy = "do not take part; ask for a correct plan"
@@ -386,9 +527,21 @@ class Terms:
         finite = self.spec.epsilon[np.isfinite(self.spec.epsilon)]
         good = closeness(self.count, dimension) <= 2.0**-54 * min(1.0, float(finite.min(initial=1.0)))
         _require(good, "dimension", dimension, rule="is too large for the proof of exact noise", remedy=remedy)
-        largest = reach(self.bounds, sigma, step, dimension=dimension)
+        most = sigma if self.needs is None else np.full_like(sigma, largest_sigma(self.needs))
+        good = int(most.max(initial=0)) <= SIGMA_MAX
+        _require(good, "needs of groups", int(most.max(initial=0)), rule="are too large for the grid", remedy=remedy)
+        largest = reach(self.bounds, most, step, dimension=dimension)
         value, rule = f"sums up to {largest} steps", f"could wrap {word} bits"
         _require(fits(word, largest), "plan", value, rule=rule, remedy=remedy)
+
+
+def _promised(plan: GridPlan, tolerate: int) -> FloatArray:
+    """The least honest noise in any group, in squared steps."""
+    spec = plan.asked
+    check_tolerate(spec, tolerate, "statistical")  # of all kinds, the one that bears most
+    assert isinstance(spec.threshold, int)
+    needs, has_data = plan.needs_in_steps, spec.sensitivity > 0
+    return promised(needs, spec.threshold, spec.receivers, tolerate=tolerate, has_data=has_data)
 
 
 def hash_label(label: str) -> bytes:

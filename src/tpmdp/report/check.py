@@ -43,7 +43,7 @@ def print_check(study: Study, check: PartyCheck, console: Console) -> None:
         if study.assumes:
             console.print(escape(f"Assumed: {study.assumes}."))
     _print_cost(check, console)
-    _print_coalitions(study, check, console)
+    _print_coalitions(check, console)
     console.print()
     for note in check.notes:
         console.print(escape(f"Note: {note}."))
@@ -175,11 +175,10 @@ def earlier_texts(check: PartyCheck) -> list[str]:
     ]
 
 
-def coalitions_text(study: Study, check: PartyCheck) -> str:
+def coalitions_text(check: PartyCheck) -> str:
     """What the epsilons of coalitions mean."""
     whose = "one record of yours" if check.unit == "record" else "all your records"
-    drop = f" Up to {study.tolerate} of its members may be parties that drop out." if study.tolerate else ""
-    return f"epsilon: at your delta, about {whose}. A coalition needs a receiver.{drop}"
+    return f"epsilon: at your delta, about {whose}. A coalition needs a receiver."
 
 
 def _print_cost(check: PartyCheck, console: Console) -> None:
@@ -192,7 +191,7 @@ def _print_cost(check: PartyCheck, console: Console) -> None:
         console.print(escape(text))
 
 
-def _print_coalitions(study: Study, check: PartyCheck, console: Console) -> None:
+def _print_coalitions(check: PartyCheck, console: Console) -> None:
     from rich.markup import escape
 
     if check.cost is None or not check.records_stated:
@@ -205,7 +204,7 @@ def _print_coalitions(study: Study, check: PartyCheck, console: Console) -> None
     add_numbers(table, "epsilon")
     for place, coalition in enumerate(check.coalitions):
         table.add_row(escape(names_text(coalition)), coalition_role(check, place), rounded_up(coalition.epsilon))
-    table.caption = coalitions_text(study, check)
+    table.caption = coalitions_text(check)
     console.print(keep_numbers(table))
 
 

@@ -169,7 +169,6 @@ def coalitions_section(record: SessionRecord, promised: Sequence[PartyPromise], 
     headings = ["party", "records", "offered", "at delta", "real epsilon", "best guess", "with one more"]
     headings += ["share of noise", "against"]
     more = len(promised) - len(shown)
-    drop = " Those that drop out count as members." if study.tolerate else ""
     return tag(
         "section",
         *([tag("h2", "Each party and its worst coalition")] if is_headed else []),
@@ -178,7 +177,7 @@ def coalitions_section(record: SessionRecord, promised: Sequence[PartyPromise], 
         tag(
             "p",
             "offered: the epsilon in the study. real: what the session costs the party against the worst coalition "
-            f"that the threshold allows; smaller is safer. against: who would have to work together for that.{drop} "
+            "that the threshold allows; smaller is safer. against: who would have to work together for that. "
             "best guess: how often the best guess is right where a blind one is right half the time. with one more: "
             "the epsilon at most if one party more works together than the threshold allows; it is not promised. share "
             "of noise: how much of the variance in the answer this party adds.",

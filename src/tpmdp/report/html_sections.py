@@ -95,7 +95,7 @@ def _entry_row(entry: Entry) -> list[object]:
 
 def sweep_section(record: SessionRecord) -> Html:
     """The noise for other thresholds and budgets."""
-    result = noise_sweep(record.study.spec(), record.study.tolerate)
+    result = noise_sweep(record.study.spec())
     unit = "noise, against this study" if result.is_relative else "noise in the sum that is released"
     headings = ["may collude", *(f"budgets x {number(factor)}" for factor in result.columns)]
     rows = []

@@ -24,8 +24,7 @@ _ROWS_MAX: Final = 9
 class NoiseSweep:
     """Noise of the answers (standard deviation) against that of the study, which is 1.
 
-    Where the study adds no noise, in units of the sum that is released. `thresholds` are parties that may collude, not
-    counting those that may drop out.
+    Where the study adds no noise, in units of the sum that is released.
     """
 
     is_relative: bool
@@ -40,7 +39,7 @@ class NoiseSweep:
     cells: tuple[tuple[float, ...], ...]
 
 
-def noise_sweep(spec: Spec, tolerate: int = 0) -> NoiseSweep:
+def noise_sweep(spec: Spec) -> NoiseSweep:
     """Plan for other thresholds and for budgets that are all larger or smaller by a factor.
 
     >>> result = noise_sweep(Spec(epsilon=[1.0, 1.0, 1.0, 2.0], delta=1e-6, threshold=2))
@@ -48,14 +47,13 @@ def noise_sweep(spec: Spec, tolerate: int = 0) -> NoiseSweep:
     ([0.0, 0.82, 1.0, 1.28], (0, 1, 2, 3))
     """
     assert isinstance(spec.threshold, int)
-    here, most = spec.threshold - tolerate, spec.count - 1 - tolerate
+    here, most = spec.threshold, spec.count - 1
     plain = needs(spec)
     own = math.sqrt(float(totals_by_threshold(plain, [spec.threshold], spec.receivers)[0]))
     unit = own or 1.0
 
     def noise(need: np.ndarray, thresholds: Sequence[int]) -> tuple[float, ...]:
-        planned = [threshold + tolerate if threshold else 0 for threshold in thresholds]
-        totals = totals_by_threshold(need, planned, spec.receivers)
+        totals = totals_by_threshold(need, list(thresholds), spec.receivers)
         return tuple((np.sqrt(totals) / unit).tolist())
 
     by_budget = {}

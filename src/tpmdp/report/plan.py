@@ -12,7 +12,7 @@ import numpy as np
 from tpmdp._util.arrays import FloatArray
 from tpmdp.errors import InputError
 from tpmdp.ledger import rounded_up
-from tpmdp.planning.baselines import Baseline, planning_baselines, totals_by_threshold
+from tpmdp.planning.baselines import Baseline, planning_baselines
 from tpmdp.planning.certificate import Certificate, Verdict
 from tpmdp.planning.plan import Plan, Protection, needs, no_noise_reason
 from tpmdp.planning.weights import Weights
@@ -212,43 +212,11 @@ def error_table(report: PlanReport) -> Table:
     return keep_numbers(table)
 
 
-_DROPOUTS: Final = (0, 1, 2, 3, 5, 10, 20, 50, 100)  # shown in the table of costs
-
-
-def dropout_costs(report: PlanReport, tolerate: int) -> dict[int, float]:
-    """Noise in the answer (standard deviation) for other numbers of parties that may drop out, without weights.
-
-    >>> import tpmdp
-    >>> report = PlanReport.of(tpmdp.plan(tpmdp.Spec(epsilon=[1, 1, 1, 1], delta=1e-6, threshold=3)))
-    >>> {count: round(noise, 2) for count, noise in dropout_costs(report, 2).items()}
-    {0: 4.88, 1: 5.97, 2: 8.45}
-    """
-    spec = report.plan.spec
-    assert isinstance(spec.threshold, int)
-    colluders = spec.threshold - tolerate
-    shown = [count for count in sorted({*_DROPOUTS, tolerate}) if colluders + count < spec.count]
-    totals = totals_by_threshold(report.plain_need, [colluders + count for count in shown], spec.receivers)
-    return dict(zip(shown, np.sqrt(totals).tolist(), strict=True))
-
-
-def dropout_table(report: PlanReport, tolerate: int) -> Table:
-    """The noise for different numbers of parties that may drop out."""
-    costs = dropout_costs(report, tolerate)
-    table = new_table("What drop-outs cost")
-    add_numbers(table, "may\ndrop out", "planned for\nthreshold", "noise in\nthe answer", "against\nnone")
-    colluders = int(report.plan.spec.threshold) - tolerate
-    for count, noise in costs.items():
-        mark = f"{count} (this plan)" if count == tolerate else str(count)
-        table.add_row(mark, str(colluders + count), number(noise), f"{noise / costs[0]:.3g}x" if costs[0] else "-")
-    table.caption = "The noise of parties that drop out is missing, like that of colluders, so the others add more."
-    return keep_numbers(table)
-
-
 def print_plan(report: PlanReport, console: Console, tolerate: int = 0) -> None:
     """The whole report on a terminal."""
     console.print(f"{headline(report.plan.spec)}; planned by {report.plan.case.value}")
     if tolerate:
-        console.print(f"Of the threshold, {tolerate} may drop out; the others may collude.")
+        console.print(f"{plural(tolerate, 'party', 'parties')} may drop out of the session, at no cost in noise.")
     _print_no_noise(report.plan.no_noise_reason, console)
     console.print(plan_table(report, console.width))
     if console.width < _WIDE:
@@ -258,8 +226,6 @@ def print_plan(report: PlanReport, console: Console, tolerate: int = 0) -> None:
         console.print(weights_table(report.plan, report.choices, console.width))
         if console.width < WIDE:
             console.print(drivers_table(report.plan, report.choices))
-    if tolerate:
-        console.print(dropout_table(report, tolerate))
 
 
 def _chosen(spec: Spec, names: Sequence[str]) -> list[int]:

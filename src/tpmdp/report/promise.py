@@ -157,30 +157,24 @@ def coalition_guess(terms: Terms, party: int, coalition: Coalition) -> float:
     return 1.0 if math.isinf(coalition.epsilon) else best_guess(*terms.charge(party, len(coalition.members)))
 
 
-def coalition_text(
-    share: float, *, left: float, need: float, members: int, missing: int = 0, possessive: str = "its"
-) -> str:
+def coalition_text(share: float, *, left: float, need: float, members: int, possessive: str = "its") -> str:
     """Why a coalition is the worst one: the share of the noise that it knows, and what is left (variances).
-
-    `missing` of its members have dropped out.
 
     >>> print(coalition_text(0.69, left=65.6, need=4.84, members=2).replace("\\u00a0", " "))
     They add 69 % of the noise and can subtract it. Noise of ± 8.10 (variance 65.6) is left; its budget needs ± 2.20
     (variance 4.84).
     """
-    known = known_text(share, members=members, missing=missing)
+    known = known_text(share, members=members)
     sizes = [f"{plus_minus(three_digits(math.sqrt(each)))} (variance {number(each)})" for each in (left, need)]
     return f"{known} Noise of {sizes[0]} is left; {possessive} budget needs {sizes[1]}."
 
 
-def known_text(share: float, *, members: int, missing: int = 0) -> str:
+def known_text(share: float, *, members: int) -> str:
     """The share of the noise that a coalition knows.
 
     >>> known_text(0.69, members=1)
     'It adds 69 % of the noise and can subtract it.'
     """
-    if missing:
-        return f"Together, {100 * share:.0f} % of the noise is known to them or missing."
     they = "It adds" if members == 1 else "They add"
     return f"{they} {100 * share:.0f} % of the noise and can subtract it."
 

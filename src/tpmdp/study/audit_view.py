@@ -130,7 +130,7 @@ class Target:
 def worst_coalition(terms: Terms, party: int) -> tuple[int, ...]:
     """The coalition that leaves the least honest noise: a receiver, and the loudest of the others; found by trying.
 
-    It shares no code with the plan and with the charge. Parties that may drop out count as members.
+    It shares no code with the plan and with the charge.
 
     >>> from tpmdp.planning.grid_plan import plan_on_grid
     >>> from tpmdp.spec import Spec

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from tpmdp._util import fields as read
 from tpmdp.errors import InputError
+from tpmdp.planning.losses import check_losses
 from tpmdp.protocol.terms import GUARANTEES
 from tpmdp.queries.catalogue import Kinds, make_query
 from tpmdp.queries.condition import parse_condition
@@ -93,14 +94,12 @@ def _weighting(value: Any, parties: Sequence[Party]) -> str:
 
 
 def _tolerate(document: Mapping[str, Any], parties: int) -> int:
-    """How many parties may drop out: besides colluders, and at least one party must be left."""
+    """How many parties may drop out."""
     value, threshold = document.get("tolerate", 0), _threshold(document["threshold"], parties)
     count = read.whole("tolerate", value, 0, high=parties - 1)
     if count and not threshold:
         raise InputError("tolerate", count, "needs a threshold of at least 1", "set threshold, or remove it")
-    if threshold + count >= parties:
-        rule = f"plus threshold ({threshold}) must be less than the number of parties ({parties})"
-        raise InputError("tolerate", count, rule, "lower one of them")
+    check_losses(parties, threshold, count, guarantee=str(document.get("guarantee", "computational")))
     return count
 
 

@@ -408,7 +408,7 @@ class Study:
             epsilon=[party.epsilon for party in self.parties],
             delta=[party.delta for party in self.parties],
             sensitivity=[self.computation.sensitivity(self.unit, party, weight) for party, weight in pairs],
-            threshold=self.threshold + self.tolerate,  # noise of parties that drop out is missing, as colluders' is
+            threshold=self.threshold,
             receivers=list(self.receivers),
             names=[party.name for party in self.parties],
         )
@@ -448,7 +448,7 @@ class Study:
             else each
             for each in self.parties
         )
-        highest = len(self.parties) - 1 - self.tolerate
+        highest = len(self.parties) - 1
         lowest = 1 if self.tolerate else 0
         count = self.threshold if threshold is None else read.whole("threshold", threshold, lowest, high=highest)
         study = replace(self, parties=changed, threshold=count)
@@ -503,7 +503,7 @@ class Study:
         if self.rounds > 1:
             return self.preview_rounds[-1].plan()
         finest = self.computation.finest_grid
-        return plan_on_grid(self.spec(), self.bounds(), self.dimension, finest=finest)
+        return plan_on_grid(self.spec(), self.bounds(), self.dimension, finest=finest, groups=self.tolerate > 0)
 
     def terms(self, plan: GridPlan | None = None) -> Terms:
         """What all parties sign; by rounds, for the first one, which binds the whole study."""

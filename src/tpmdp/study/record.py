@@ -221,6 +221,10 @@ class SessionRecord:
                 study.check_terms(terms)
                 for index in range(terms.count):
                     terms.check(index)
+                if 0 < len(self.missing) <= terms.tolerate:
+                    left = frozenset(range(terms.count)) - {study.index(name) for name in self.missing}
+                    for index in left:
+                        terms.check_group(index, left)
         except InputError as error:
             raise CertificateError(str(error)) from None
         statements = [f"the plan is for this study: {len(self.study.parties)} parties and {self._queries}"]
@@ -228,7 +232,7 @@ class SessionRecord:
             statements.append("NO NOISE IS ADDED: receivers learn the exact answer, and no budget is promised")
         else:
             most = f"coalitions of up to {self.terms.colluders}"
-            drop = f" besides {self.terms.tolerate} that drop out" if self.terms.tolerate else ""
+            drop = f", and whichever {self.terms.tolerate} drop out" if self.terms.tolerate else ""
             statements.append(f"every budget holds against {most}{drop}, proved in exact arithmetic")
         if self.study.rounds > 1:
             done = len(self.sessions)

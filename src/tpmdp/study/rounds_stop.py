@@ -30,7 +30,7 @@ class PeerStoppedError(TpmdpError):
 def stop_messages(terms: Terms, index: int, identity: Ed25519PrivateKey) -> list[bytes]:
     """What a party sends that does not take part in the session with these terms."""
 
-    def nothing() -> Mask:
+    def nothing(_attempt: int, _members: frozenset[int]) -> Mask:
         raise AssertionError("a party that has stopped sends no vector")
 
     return PartySession(_stopped(terms), index, identity, vector=nothing, secrets=FreshSecrets()).start()

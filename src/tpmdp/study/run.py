@@ -157,7 +157,13 @@ def _compute(
     seconds = max(1.0, study.seconds_left())
     computation = study.computation
     if not isinstance(computation, SharedFunction):
-        return (engine or MemoryEngine()).run(terms, identities, vectors, deadline_s=seconds)
+        return (engine or MemoryEngine()).run(
+            terms,
+            identities,
+            vectors,
+            deadline_s=seconds,
+            **({"plain": [contribution.under_noise for contribution in contributions]} if terms.tolerate else {}),
+        )
     if engine is not None:
         rule = "computes sums only, and this query is not additive"
         raise InputError("engine", engine.name, rule, "leave it out: the study says which is used")

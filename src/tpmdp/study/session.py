@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -25,11 +25,10 @@ from tpmdp.engines.contract import guarantee_text
 from tpmdp.engines.relay.wire import join_frames
 from tpmdp.errors import FileError, InputError, shown
 from tpmdp.ledger import Ledger, LedgerError, OverspendError, SessionKey, Stored
-from tpmdp.noise.discrete_gaussian import discrete_gaussian
-from tpmdp.noise.source import NoiseSource, system_source, unexpanded_source
-from tpmdp.protocol.masks import Mask, to_words, word_type
+from tpmdp.protocol.masks import Mask, word_type
 from tpmdp.protocol.party import ProtocolError
 from tpmdp.protocol.terms import Terms
+from tpmdp.protocol.vectors import noise_source, noisy_vector
 from tpmdp.study.answers import answers, points_after
 from tpmdp.study.contribution import Contribution
 from tpmdp.study.cost import all_terms, charge_of, joint_charge, joint_epsilon
@@ -38,40 +37,53 @@ from tpmdp.study.release import PartyRelease
 
 RELEASE: Final = "told"  # under this name the ledger stores the release of a settled session
 _AGREED: Final = "agreed"  # stored before the party's agreement leaves
-_STATISTIC: Final = "statistic"
+STATISTIC: Final = "statistic"
 _DATA: Final = "data"
 _KEPT: Final[tuple[str, ...]] = ("plan", _DATA)  # of a settled session, to recognise it
 _NONCE_BYTES: Final = 12
 
 
-def noise_source(terms: Terms) -> NoiseSource:
-    """Secure random bits of the kind the guarantee needs."""
-    return unexpanded_source() if terms.guarantee == "statistical" else system_source()
-
-
-def noisy_vector(terms: Terms, index: int, encoded: IntArray, source: NoiseSource) -> Mask:
-    """The party's vector on the grid with its share of noise; refuses a seeded source.
-
-    >>> from tpmdp import Spec
-    >>> from tpmdp.noise.source import seeded_source
-    >>> from tpmdp.planning.grid_plan import plan_on_grid
-    >>> plan = plan_on_grid(Spec(epsilon=[1.0, 2.0], delta=1e-6, threshold=1), bound=1.0)
-    >>> terms = Terms.of("demo", plan, 1.0, roster=(bytes(32), bytes(31) + b"1"))
-    >>> noisy_vector(terms, 0, np.array([0]), source=seeded_source(1))
-    Traceback (most recent call last):
-        ...
-    tpmdp.errors.InputError: noise source = seeded must be secure for a release: use system_source()
-    """
-    if not source.secure:
-        raise InputError("noise source", "seeded", "must be secure for a release", "use system_source()")
-    noise = discrete_gaussian(int(terms.sigma[index]), terms.grid.dimension, source)
-    return to_words(encoded + noise, terms.grid.word)
-
-
 def draw_vector(contribution: Contribution) -> Mask:
-    """The party's noisy vector, with fresh noise."""
+    """The party's noisy vector among all, with fresh noise."""
     terms = contribution.terms
     return noisy_vector(terms, contribution.index, contribution.under_noise, source=noise_source(terms))
+
+
+class StatisticSeal:
+    """Seals what a party contributes, before noise, for its own disk: with a key of its identity."""
+
+    def __init__(self, identity: Ed25519PrivateKey, key: SessionKey) -> None:
+        derived = HKDF(hashes.SHA256(), 64, salt=key.session, info=b"tpmdp ledger 2")
+        secret = derived.derive(identity.private_bytes_raw())
+        self._key, self._cipher, self._hash_key = key, AESGCM(secret[:32]), secret[32:]
+
+    def sealed(self, encoded: IntArray) -> bytes:
+        """For the disk."""
+        nonce = os.urandom(_NONCE_BYTES)
+        return nonce + self._cipher.encrypt(nonce, encoded.astype("<i8").tobytes(), self._key.plan)
+
+    def opened(self, sealed: bytes) -> IntArray:
+        """From the disk."""
+        try:
+            data = self._cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], self._key.plan)
+        except InvalidTag:
+            problem = "has a statistic that this key does not open"
+            raise LedgerError(f"session {self._key.session.hex()[:16]}", problem, "restore the ledger") from None
+        return np.frombuffer(data, dtype="<i8").astype(np.int64)
+
+    def fingerprint(self, encoded: IntArray, salt: bytes | None = None) -> bytes:
+        """Shows whether data have changed. Its key is the party's own: from the ledger alone nobody can try values."""
+        key = self._hash_key if salt is None else salt
+        return hashlib.blake2b(encoded.astype("<i8").tobytes(), key=key, digest_size=32).digest()
+
+
+def vector_name(terms: Terms, attempt: int) -> str:
+    """Under which name the ledger stores what is contributed to an attempt: the same to all if nobody may drop out."""
+    return f"vector {attempt}" if terms.tolerate else "vector"
+
+
+def _has_vector(names: Iterable[str]) -> bool:
+    return any(name.split(" ")[0] == "vector" for name in names)
 
 
 def check_room(study: Study, terms: Terms, index: int, ledger: Ledger) -> None:
@@ -86,7 +98,7 @@ def check_room(study: Study, terms: Terms, index: int, ledger: Ledger) -> None:
 
 def _check_entries(study: Study, terms: Terms, index: int, *, ledger: Ledger) -> None:
     key = key_of(terms)
-    if ledger.status(key) == "unknown" and (plan := ledger.charged_plan(key.session)) is not None:
+    if ledger.status(key) == "unknown" and (plan := ledger.charged_plan(key.session)) not in (None, key.plan):
         remedy = f"set another number for the session, which is charged anew ({_another(study)})"
         if plan == terms.before.plan_hash:
             remedy += ", or finish it with that version at all parties"
@@ -121,7 +133,8 @@ def key_of(terms: Terms) -> SessionKey:
 def agreed_before(ledger: Ledger, key: SessionKey) -> bool:
     """Whether the party's agreement to a session may have left, and the session goes on."""
     is_under_way = ledger.status(key) in ("held", "charged")
-    return is_under_way and bool({_AGREED, "vector"} & set(ledger.private_names(key)))
+    names = ledger.private_names(key) if is_under_way else []
+    return _AGREED in names or _has_vector(names)
 
 
 class SessionAccount:
@@ -135,10 +148,7 @@ class SessionAccount:
     def __init__(self, study: Study, terms: Terms, party: str, *, identity: Ed25519PrivateKey, ledger: Ledger) -> None:
         self._study, self._terms, self._party, self._ledger = study, terms, party, ledger
         self.key = key_of(terms)
-        secret = HKDF(hashes.SHA256(), 64, salt=terms.session, info=b"tpmdp ledger 2").derive(
-            identity.private_bytes_raw()
-        )
-        self._cipher, self._hash_key = AESGCM(secret[:32]), secret[32:]
+        self._seal = StatisticSeal(identity, self.key)
 
     @property
     def _own_stand_in(self) -> SessionKey | None:
@@ -167,10 +177,9 @@ class SessionAccount:
     def stored_contribution(self) -> Contribution | None:
         """The contribution as it was when the party agreed; None if it has not, or the session was begun long ago."""
         stored = self.stored() if self.has_agreed else {}
-        if _STATISTIC not in stored:
+        if STATISTIC not in stored:
             return None
-        encoded = np.frombuffer(self._open(stored[_STATISTIC]), dtype="<i8").astype(np.int64)
-        return Contribution(self._study, self._terms, self._party, encoded=encoded)
+        return Contribution(self._study, self._terms, self._party, encoded=self._seal.opened(stored[STATISTIC]))
 
     def hold(self, contribution: Contribution) -> Contribution:
         """Set room aside and store the statistic; returns the contribution that counts: an agreement has fixed it."""
@@ -181,7 +190,7 @@ class SessionAccount:
         stored = self._enter(contribution, values)
         if stored.new:
             return contribution
-        if "vector" in stored.private:
+        if _has_vector(stored.private):
             self.check_same(contribution, stored.private)
             return contribution
         self._ledger.replace_unless(self.key, values, unless=_AGREED)
@@ -190,7 +199,7 @@ class SessionAccount:
     def _private(self, contribution: Contribution) -> dict[str, bytes]:
         """What is stored with the hold."""
         encoded = contribution.encoded
-        return {"plan": self.key.plan, _STATISTIC: self._sealed(encoded), _DATA: self._fingerprint(encoded)}
+        return {"plan": self.key.plan, STATISTIC: self._seal.sealed(encoded), _DATA: self._seal.fingerprint(encoded)}
 
     def _enter(self, contribution: Contribution, values: Mapping[str, bytes]) -> Stored:
         """Hold the session in the ledger."""
@@ -204,25 +213,31 @@ class SessionAccount:
         """Note, before it happens, that the party's agreement leaves."""
         self._ledger.keep(self.key, _AGREED, b"1")
 
-    def charge(self, contribution: Contribution) -> Mask:
-        """Charge the session and fix the noisy vector, in one transaction; a resumed session gets the first vector."""
-        study, terms = self._study, self._terms
+    def charge(self, contribution: Contribution, attempt: int = 1, members: frozenset[int] | None = None) -> Mask:
+        """Charge the session and fix the noisy vector, in one transaction; a resumed session gets the first vector.
+
+        Where parties may drop out, each attempt has a vector of its own, with the noise of its group.
+        """
+        study, terms, name = self._study, self._terms, vector_name(self._terms, attempt)
         stored = self.stored()
-        if "vector" not in stored:
-            private = {"vector": draw_vector(contribution).tobytes()}
+        if name not in stored:
+            source, values = noise_source(terms), contribution.under_noise
+            vector = noisy_vector(terms, contribution.index, values, source=source, members=members).tobytes()
             charge = charge_of(terms, contribution.index)
             entered = self._ledger.charge(
-                self.key, study.label, charge, unit=study.unit, private=private, stand_in=self._own_stand_in
+                self.key, study.label, charge, unit=study.unit, private={name: vector}, stand_in=self._own_stand_in
             )
-            stored = entered.private
-        return np.frombuffer(stored["vector"], dtype=word_type(terms.grid.word))
+            stored = dict(entered.private)
+            if name not in stored:  # charged before, for another attempt
+                stored[name] = self._ledger.keep(self.key, name, vector)
+        return np.frombuffer(stored[name], dtype=word_type(terms.grid.word))
 
     def check_same(self, contribution: Contribution, stored: Mapping[str, bytes]) -> None:
         """Refuse to repeat a session with other data: that is a new session with a new charge."""
         salt = stored.get("salt")  # of a session before format 2 of the ledger
         if _DATA not in stored and self.is_settled:  # also before format 2: erased, since the salt lay beside it
             return
-        if stored.get(_DATA) != self._fingerprint(contribution.encoded, salt):
+        if stored.get(_DATA) != self._seal.fingerprint(contribution.encoded, salt):
             remedy = f"set {_another(self._study)}, which is charged anew, or give the data as they were"
             raise InputError("session", self._study.label, "was begun with other data", remedy)
 
@@ -238,22 +253,6 @@ class SessionAccount:
                 private["outbox"] = join_frames(outbox)
             self._ledger.settle(self.key, "receipt" if release.answers is None else "answer", private)
         return release.with_ledger(self._ledger, self._study.unit)
-
-    def _sealed(self, encoded: IntArray) -> bytes:
-        nonce = os.urandom(_NONCE_BYTES)
-        return nonce + self._cipher.encrypt(nonce, encoded.astype("<i8").tobytes(), self.key.plan)
-
-    def _open(self, sealed: bytes) -> bytes:
-        try:
-            return self._cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], self.key.plan)
-        except InvalidTag:
-            problem = "has a statistic that this key does not open"
-            raise LedgerError(f"session {self.key.session.hex()[:16]}", problem, "restore the ledger") from None
-
-    def _fingerprint(self, encoded: IntArray, salt: bytes | None = None) -> bytes:
-        """Shows whether data have changed. Its key is the party's own: from the ledger alone nobody can try values."""
-        key = self._hash_key if salt is None else salt
-        return hashlib.blake2b(encoded.astype("<i8").tobytes(), key=key, digest_size=32).digest()
 
 
 def party_release(

@@ -176,7 +176,7 @@ class _Drive:
 def _late(party: PartySession) -> str:
     if party.left_out:
         own = party.terms.spec.name(party.index)
-        return f"the deadline passed, and the others went on without {own}: its data are in no answer, its charge stays"
+        return f"the deadline passed, and the others went on without {own}: its data are in no answer, any charge stays"
     names = [party.terms.spec.name(other) for other in party.waiting_for()]
     listed = shown(", ".join(names), 400)
     differ = party.difference_texts()

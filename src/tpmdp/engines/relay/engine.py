@@ -38,6 +38,10 @@ def relay_process(store: Path, port: int = 0) -> Iterator[str]:
         yield report["listening"]
 
 
+class _LostError(RelayError):
+    """A party's process has ended."""
+
+
 class RelayEngine:
     """The true protocol over HTTP."""
 
@@ -54,7 +58,12 @@ class RelayEngine:
         self.reports: list[Report] = []  # of the parties' processes, for benchmarks
 
     def run(
-        self, terms: Terms, identities: Sequence[Ed25519PrivateKey], vectors: Sequence[Mask], deadline_s: float = 60.0
+        self,
+        terms: Terms,
+        identities: Sequence[Ed25519PrivateKey],
+        vectors: Sequence[Mask],
+        deadline_s: float = 60.0,
+        plain: Sequence[IntArray] | None = None,
     ) -> Outcome:
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -64,7 +73,9 @@ class RelayEngine:
                 worker = ChildProcess("-m", self._module, warm=(self._module,))
                 stack.callback(worker.stop)
                 times = {"deadline_s": deadline_s, "patience_s": self._patience_s}
-                worker.write(_task(terms, index, identities[index], url=url, **times), vectors[index].tobytes())
+                task = _task(terms, index, identities[index], url=url, has_plain=plain is not None, **times)
+                more = b"" if plain is None else plain[index].astype("<i8").tobytes()
+                worker.write(task, vectors[index].tobytes() + more)
                 workers.append(worker)
             for worker in workers:
                 if "ready" not in worker.report():
@@ -77,7 +88,11 @@ class RelayEngine:
             collected = {terms.lead: _collect(workers[terms.lead], terms, deadline_s + START_S)}
             members = frozenset(collected[terms.lead][0]["members"])
             for index in sorted(members - {terms.lead}):
-                collected[index] = _collect(workers[index], terms, deadline_s + START_S)
+                try:
+                    collected[index] = _collect(workers[index], terms, deadline_s + START_S)
+                except _LostError:
+                    if not terms.tolerate:
+                        raise
             self.seconds = time.monotonic() - began
         reports = {index: report for index, (report, _) in sorted(collected.items())}
         self.reports = list(reports.values())
@@ -100,7 +115,7 @@ def _collect(worker: ChildProcess, terms: Terms, timeout_s: float) -> tuple[Repo
     """What a worker reports in the end, and the sum if its party is a receiver."""
     report = worker.report(timeout_s)
     if not report:
-        raise RelayError("a party was lost: run again")
+        raise _LostError("a party was lost: run again")
     if "error" in report:
         raise reported_error(report, RelayError)
     if not report["sum"]:

@@ -130,7 +130,7 @@ def parse_query(query: bytes) -> Wanted:
     >>> parse_query(b"after=99:0")
     Traceback (most recent call last):
         ...
-    tpmdp.errors.InputError: after = 99:0 names an unknown kind: use 1 to 13
+    tpmdp.errors.InputError: after = 99:0 names an unknown kind: use 1 to 14
     """
     text = query.decode("latin-1")
     try:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from tpmdp.errors import InputError
 from tpmdp.protocol.group import from_bits, to_bits
-from tpmdp.protocol.messages import HASH_BYTES, Kind, MessageError
+from tpmdp.protocol.messages import EVERYONE, HASH_BYTES, Kind, MessageError
 
 _SENT: Final = {"agreed": (Kind.AGREE, Kind.KEYS), "keys": (Kind.KEYS,), "submitted": (Kind.SUBMIT,)}
 _ANSWERS: Final = (Kind.RESULT, Kind.RECEIPT)
@@ -81,7 +81,8 @@ def query_status(connection: sqlite3.Connection, session: int, plan: bytes, *, c
 
     sent = {name: rows("sender, attempt", kinds) for name, kinds in _SENT.items()}
     attempt = max((number for _, number in sent["keys"]), default=0)
-    answered = rows("recipient, sender", _ANSWERS)
+    answered = rows("recipient, sender, attempt", _ANSWERS)
+    receipts = {number for to, _, number in answered if to == EVERYONE}  # of all that have submitted
     known = {party for party, _ in sent["agreed"]}
     usage = connection.execute("SELECT DISTINCT party FROM usage WHERE session = ?", (session,))
     return SessionStatus(
@@ -90,7 +91,8 @@ def query_status(connection: sqlite3.Connection, session: int, plan: bytes, *, c
         agreed=frozenset(known),
         keys=frozenset(party for party, number in sent["keys"] if number == attempt),
         submitted=frozenset(party for party, number in sent["submitted"] if number == attempt),
-        answered=frozenset(party for pair in answered for party in pair if party < count),
+        answered=frozenset(party for pair in answered for party in pair[:2] if party < count)
+        | {party for party, number in sent["submitted"] if number in receipts},
         other_plan=frozenset(party for (party,) in usage) - known,
     )
 

@@ -27,6 +27,7 @@ from tpmdp.flower import ClientSettings, PrivateStrategy, private_mod, simulated
 from tpmdp.ledger import Ledger
 from tpmdp.protocol.terms import Terms
 from tpmdp.spec import Party
+from tpmdp.study.session import FEWER
 
 AGREE, KEYS, PAD, SUBMIT, RESULT, RECEIPT, GROUP, OPEN, REVEAL = range(1, 10)
 SHARE = 14
@@ -205,10 +206,15 @@ class World:
 
     def charged(self, number: int) -> list[str]:
         """Sessions that a client was charged for, oldest first."""
-        return [line.session for line in self.lines(number) if line.kind == "charge"]
+        return self._entered(number, "charge")
 
     def settled(self, number: int) -> list[str]:
-        return [line.session for line in self.lines(number) if line.kind == "settle"]
+        return self._entered(number, "settle")
+
+    def _entered(self, number: int, kind: str) -> list[str]:
+        """Without what was charged later, for an attempt with fewer parties."""
+        rows = self.rows(number, f"SELECT session, study FROM entries WHERE kind = '{kind}' ORDER BY number")  # noqa: S608
+        return [session for session, study in rows if not study.endswith(FEWER)]
 
     def private(self, number: int) -> dict[tuple[str, str], bytes]:
         """What a ledger keeps, by session and name; it lies under session and plan, 64 digits each."""

@@ -24,7 +24,7 @@ from tpmdp.flower.client_settings import NODE_KEY, ClientSettings, read_settings
 from tpmdp.flower.head_notes import check_returned, keep_heads, pack_heads
 from tpmdp.flower.introduction import introduce
 from tpmdp.flower.message_replay import Memory, digest, replay, signed_setup
-from tpmdp.flower.round_terms import Ask, published
+from tpmdp.flower.round_terms import Ask
 from tpmdp.flower.update import contribution, flatten, is_trained, update_of
 from tpmdp.flower.wire import RECORD, Value, bytes_of, fields_of, pack, record_of, unpack, unpack_text
 from tpmdp.ledger import Ledger, LedgerError, OverspendError
@@ -36,8 +36,8 @@ from tpmdp.protocol.party import PartySession, ProtocolError
 from tpmdp.protocol.secrets import FreshSecrets, MappingStore, StoredSecrets
 from tpmdp.protocol.terms import Terms
 from tpmdp.protocol.vectors import Vector, noise_source, noisy_vector
-from tpmdp.study.cost import charge_of
-from tpmdp.study.session import STATISTIC, StatisticSeal, key_of, vector_name
+from tpmdp.study.cost import charge_among
+from tpmdp.study.session import STATISTIC, Payer, StatisticSeal, key_of, vector_name
 
 STATE: Final = "tpmdp"  # in the client's context, which Flower stores between messages
 EXAMPLES: Final = "num-examples"
@@ -248,7 +248,7 @@ class _Client:
             rule = f"must be {terms.grid.dimension - ask.counted}, as the terms say"
             raise InputError("trained entries of the model", entries, rule, "send the model of the training")
         state = {_FIRST_KEY: self._memory.read("key", terms.session)}
-        charge = charge_of(published(terms), index)
+        charge = charge_among(terms, index, range(terms.count))  # if later attempts cost more, that is added
         private = {"plan": terms.plan_hash, **state}
         if not ledger.charge(key_of(terms), terms.label, charge, unit="party", private=private).new:
             return None
@@ -271,8 +271,9 @@ class _Client:
             name = vector_name(terms, attempt)
             stored = ledger.private_state(key).get(name)
             if stored is None:
-                drawn = noisy_vector(terms, index, encoded, source=noise_source(terms), members=members)
-                stored = ledger.keep(key, name, drawn.tobytes())
+                drawn = noisy_vector(terms, index, encoded, source=noise_source(terms), members=members).tobytes()
+                payer = Payer(ledger, key, terms.label, "party")
+                stored = payer.pay(attempt, charge_among(terms, index, members), private={name: drawn})[name]
             return np.frombuffer(stored, dtype=word)
 
         return vector

@@ -142,11 +142,13 @@ class Ledger(Account):
         unit: str,
         private: Mapping[str, bytes],
         stand_in: SessionKey | None = None,
+        may_be_less: bool = False,
     ) -> Stored:
         """Charge the session and store its private state; once this returns, both are on the disk.
 
         It may have been held before, and the limit in force is checked again. A session that is charged already is not
-        charged again, and gets the private state stored first. `stand_in` is as in `hold`.
+        charged again, and gets the private state stored first. `stand_in` is as in `hold`. With `may_be_less` room may
+        have been held for more than the session comes to cost.
 
         >>> import pathlib, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -156,7 +158,16 @@ class Ledger(Account):
         ...         stored.new, ledger.status(key)
         (True, 'charged')
         """
-        return self._enter(key, "charge", study, charge=charge, unit=unit, private=private, stand_in=stand_in)
+        return self._enter(
+            key,
+            "charge",
+            study,
+            charge=charge,
+            unit=unit,
+            private=private,
+            stand_in=stand_in,
+            may_be_less=may_be_less,
+        )
 
     def _enter(
         self,
@@ -168,6 +179,7 @@ class Ledger(Account):
         unit: str,
         private: Mapping[str, bytes],
         stand_in: SessionKey | None,
+        may_be_less: bool = False,
     ) -> Stored:
         _check_key(key)
         values = _check_private(private)
@@ -175,7 +187,7 @@ class Ledger(Account):
         check_unit(unit)
         with self._transaction() as last:
             entries = self._entries_of(key)
-            self._check_usable(key, entries, study, charge=charge, unit=unit)
+            self._check_usable(key, entries, study, charge=charge, unit=unit, may_be_less=may_be_less)
             is_charged = bool(entries) and entries[-1].is_charge
             if not is_charged:
                 self._check_other_plans(key)
@@ -241,7 +253,14 @@ class Ledger(Account):
         return Stored(True, values[0])
 
     def _check_usable(
-        self, key: SessionKey, entries: Sequence[Entry], study: str, *, charge: Charge, unit: str
+        self,
+        key: SessionKey,
+        entries: Sequence[Entry],
+        study: str,
+        *,
+        charge: Charge,
+        unit: str,
+        may_be_less: bool = False,
     ) -> None:
         """Refuse a session that has ended, or was entered with something else."""
         if not entries:
@@ -259,7 +278,7 @@ class Ledger(Account):
             raise LedgerError(_name(key), problem, "start a new session")
         for item in fields(Charge):
             before, now = getattr(first, item.name), getattr(charge, item.name)
-            if before != now:
+            if before != now and not (may_be_less and item.name == "mu" and now < before):
                 raise LedgerError(_name(key), f"is entered with {item.name} {before!r}, not {now!r}", "start a new one")
 
     def _other_rounds(self, key: SessionKey) -> set[str]:

@@ -406,6 +406,24 @@ class Terms:
             honest = self._least_in_groups(party, colluders or self.colluders)
         return (0.0, 0.0) if honest is None else self._cost(self._sensitivity(party), honest)
 
+    def charge_among(self, party: int, members: Collection[int]) -> tuple[float, float]:
+        """The same of an attempt among these parties: at most that, since its noise may be more than the needs ask for.
+
+        >>> from tpmdp.planning.grid_plan import plan_on_grid
+        >>> plan = plan_on_grid(Spec(epsilon=[0.5, 1, 2, 3, 4], delta=1e-6, threshold=1), bound=1.0, groups=True)
+        >>> terms = Terms.of("demo", plan, 1.0, tuple(bytes([each]) * 32 for each in range(5)), tolerate=1)
+        >>> each = terms.charge_among(4, range(5)), terms.charge_among(4, [0, 2, 3, 4]), terms.charge(4)
+        >>> [round(mu, 2) for mu, _ in each]
+        [0.24, 0.45, 0.45]
+        """
+        mu, near = self.charge(party)
+        if self.needs is None:
+            return mu, near
+        if len(members) < self.count:
+            return min(mu, self.among(members).charge(sorted(members).index(party))[0]), near
+        honest = self._honest_charged[party]
+        return (mu if honest is None else min(mu, self._cost(self._sensitivity(party), honest)[0])), near
+
     def person_charge(self, parties: Sequence[int]) -> tuple[float, float, tuple[int, ...]]:
         """(mu, closeness) for a person with a record at each of these parties, rounded up, and the worst coalition.
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from fractions import Fraction
 
 from tpmdp.errors import InputError
 from tpmdp.ledger import Charge, add_up, promise, square_up
@@ -17,6 +18,29 @@ def charge_of(terms: Terms, index: int, colluders: int | None = None) -> Charge:
     """What the session costs the party: the protection it really has, not the budget it offered."""
     mu, closeness = terms.charge(index, colluders)
     return Charge(mu, closeness, float(terms.spec.epsilon[index]), delta=float(terms.spec.delta[index]))
+
+
+def charge_among(terms: Terms, index: int, members: Collection[int]) -> Charge:
+    """What an attempt among these parties costs; see `Terms.charge_among`."""
+    mu, closeness = terms.charge_among(index, members)
+    return Charge(mu, closeness, float(terms.spec.epsilon[index]), delta=float(terms.spec.delta[index]))
+
+
+def top_up(before: Sequence[float], wanted: Charge) -> Charge | None:
+    """What is still to be charged, after these mu, for one that costs more; None if nothing is.
+
+    >>> round(top_up([3.0], Charge(5.0, 0.0, 1.0, 1e-6)).mu, 6), top_up([3.0, 4.0], Charge(5.0, 0.0, 1.0, 1e-6))
+    (4.0, None)
+    """
+    if math.isinf(wanted.mu) and not any(map(math.isinf, before)):
+        return wanted
+    if any(map(math.isinf, before)):
+        return None
+    lacking = Fraction(wanted.mu) ** 2 - sum(Fraction(mu) ** 2 for mu in before)
+    if lacking <= 0:
+        return None
+    mu = math.nextafter(math.sqrt(math.nextafter(float(lacking), math.inf)), math.inf)
+    return replace(wanted, mu=mu, closeness=0.0)
 
 
 def all_terms(study: Study, terms: Terms) -> tuple[Terms, ...]:

@@ -272,7 +272,7 @@ class SessionRecord:
             label, cost = allowed.get((entry.session, entry.plan), ("", (0.0, 0.0)))
             if entry.study != label:
                 raise CertificateError(f"ledger violated: entry {entry.number} of {name} is about another session")
-            if (entry.is_charge or entry.kind == "hold") and (entry.mu, entry.closeness) != cost:
+            if not self._is_cost(entry, self.study.index(name), cost):
                 raise CertificateError(f"charge violated: entry {entry.number} of {name} is not what the plan costs")
             previous = entry
         self._check_order(record)
@@ -290,12 +290,24 @@ class SessionRecord:
         if not 0 <= record.balance.left <= record.balance.limit_epsilon:
             raise CertificateError(f"balance violated: {name} cannot have so much left")
         epsilon = rounded_up(self.charge_of(name))
-        what = f"room set aside for epsilon {epsilon}" if record.status == "held" else f"charged epsilon {epsilon}"
+        charged = "charged epsilon at most" if self.study.tolerate else "charged epsilon"
+        what = f"room set aside for epsilon {epsilon}" if record.status == "held" else f"{charged} {epsilon}"
         entries = f"{len(record.entries)} of the {number} entries in its ledger"
         return (
             f"the entries of {name} in this file fit together: {what} for this session and plan ({entries}, with their "
             f"hashes; head {head[:16]})"
         )
+
+    def _is_cost(self, entry: Entry, index: int, cost: tuple[float, float]) -> bool:
+        """Whether an entry states what the plan costs; where parties may drop out, that of a group at least."""
+        if not (entry.is_charge or entry.kind == "hold") or (entry.mu, entry.closeness) == cost:
+            return True
+        if not entry.is_charge or not self.study.tolerate or entry.closeness != cost[1]:
+            return False
+        everybody = frozenset(range(self.terms.count))
+        groups = {everybody, everybody - {self.study.index(name) for name in self.missing}}
+        least = min(self.terms.charge_among(index, group)[0] for group in groups if index in group)
+        return least <= entry.mu <= cost[0]
 
     def _allowed(self, index: int) -> dict[tuple[str, str], tuple[str, tuple[float, float]]]:
         """The entries that a party may have, by session and plan: their label, mu and closeness."""

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -24,19 +25,21 @@ from tpmdp._util.arrays import IntArray
 from tpmdp.engines.contract import guarantee_text
 from tpmdp.engines.relay.wire import join_frames
 from tpmdp.errors import FileError, InputError, shown
-from tpmdp.ledger import Ledger, LedgerError, OverspendError, SessionKey, Stored
+from tpmdp.ledger import Charge, Ledger, LedgerError, OverspendError, SessionKey, Stored
 from tpmdp.protocol.masks import Mask, word_type
 from tpmdp.protocol.party import ProtocolError
 from tpmdp.protocol.terms import Terms
 from tpmdp.protocol.vectors import noise_source, noisy_vector
+from tpmdp.queries.base import Unit
 from tpmdp.study.answers import answers, points_after
 from tpmdp.study.contribution import Contribution
-from tpmdp.study.cost import all_terms, charge_of, joint_charge, joint_epsilon
+from tpmdp.study.cost import all_terms, charge_among, charge_of, joint_charge, joint_epsilon, top_up
 from tpmdp.study.model import Study
 from tpmdp.study.release import PartyRelease
 
 RELEASE: Final = "told"  # under this name the ledger stores the release of a settled session
 _AGREED: Final = "agreed"  # stored before the party's agreement leaves
+FEWER: Final = ", with fewer parties"  # in the label of what is charged later
 STATISTIC: Final = "statistic"
 _DATA: Final = "data"
 _KEPT: Final[tuple[str, ...]] = ("plan", _DATA)  # of a settled session, to recognise it
@@ -80,6 +83,53 @@ class StatisticSeal:
 def vector_name(terms: Terms, attempt: int) -> str:
     """Under which name the ledger stores what is contributed to an attempt: the same to all if nobody may drop out."""
     return f"vector {attempt}" if terms.tolerate else "vector"
+
+
+@dataclass(frozen=True)
+class Payer:
+    """Charges one session to a ledger, attempt by attempt."""
+
+    ledger: Ledger
+    key: SessionKey
+    label: str
+    unit: Unit
+
+    def pay(
+        self, attempt: int, charge: Charge, *, private: Mapping[str, bytes], stand_in: SessionKey | None = None
+    ) -> dict[str, bytes]:
+        """Charge an attempt, or what it costs more than those before, and store its private state.
+
+        What is charged later has an entry of its own: one session is charged once.
+        """
+        if self.ledger.status(self.key) != "charged":
+            self.ledger.charge(
+                self.key,
+                self.label,
+                charge,
+                unit=self.unit,
+                private=private,
+                stand_in=stand_in,
+                may_be_less=True,
+            )
+        else:
+            self._top_up(attempt, charge)
+        return self.ledger.keep_all(self.key, private)
+
+    def _top_up(self, attempt: int, charge: Charge) -> None:
+        place = self._place(attempt)
+        if self.ledger.status(place) == "unknown":
+            keys = [self.key, *(self._place(earlier) for earlier in range(1, attempt))]
+            entries = [entry for key in keys for entry in self.ledger.entries_of(key) if entry.is_charge]
+            rest = top_up([entry.mu for entry in entries], charge)
+            if rest is None:
+                return
+            self.ledger.charge(place, f"{self.label}{FEWER}", rest, unit=self.unit, private={})
+        self.ledger.settle(place, "added to its session", {})
+
+    def _place(self, attempt: int) -> SessionKey:
+        """Under which the ledger has what an attempt costs more than those before."""
+        session = hashlib.sha256(b"tpmdp top-up 1" + self.key.session + attempt.to_bytes(4, "big")).digest()
+        return SessionKey(session, self.key.plan)
 
 
 def _has_vector(names: Iterable[str]) -> bool:
@@ -216,20 +266,18 @@ class SessionAccount:
     def charge(self, contribution: Contribution, attempt: int = 1, members: frozenset[int] | None = None) -> Mask:
         """Charge the session and fix the noisy vector, in one transaction; a resumed session gets the first vector.
 
-        Where parties may drop out, each attempt has a vector of its own, with the noise of its group.
+        Where parties may drop out, each attempt has a vector of its own, with the noise of its group. If that costs
+        more than those before, the rest is charged first.
         """
         study, terms, name = self._study, self._terms, vector_name(self._terms, attempt)
+        group = frozenset(range(terms.count)) if members is None else members
         stored = self.stored()
         if name not in stored:
             source, values = noise_source(terms), contribution.under_noise
-            vector = noisy_vector(terms, contribution.index, values, source=source, members=members).tobytes()
-            charge = charge_of(terms, contribution.index)
-            entered = self._ledger.charge(
-                self.key, study.label, charge, unit=study.unit, private={name: vector}, stand_in=self._own_stand_in
-            )
-            stored = dict(entered.private)
-            if name not in stored:  # charged before, for another attempt
-                stored[name] = self._ledger.keep(self.key, name, vector)
+            vector = noisy_vector(terms, contribution.index, values, source=source, members=group).tobytes()
+            account = Payer(self._ledger, self.key, study.label, study.unit)
+            charge = charge_among(terms, contribution.index, group)
+            stored = account.pay(attempt, charge, private={name: vector}, stand_in=self._own_stand_in)
         return np.frombuffer(stored[name], dtype=word_type(terms.grid.word))
 
     def check_same(self, contribution: Contribution, stored: Mapping[str, bytes]) -> None:

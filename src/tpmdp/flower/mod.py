@@ -272,7 +272,7 @@ class _Client:
             stored = ledger.private_state(key).get(name)
             if stored is None:
                 drawn = noisy_vector(terms, index, encoded, source=noise_source(terms), members=members).tobytes()
-                payer = Payer(ledger, key, terms.label, "party")
+                payer = Payer(ledger, key, terms.label, unit="party")
                 stored = payer.pay(attempt, charge_among(terms, index, members), private={name: drawn})[name]
             return np.frombuffer(stored, dtype=word)
 

@@ -275,7 +275,7 @@ class SessionAccount:
         if name not in stored:
             source, values = noise_source(terms), contribution.under_noise
             vector = noisy_vector(terms, contribution.index, values, source=source, members=group).tobytes()
-            account = Payer(self._ledger, self.key, study.label, study.unit)
+            account = Payer(self._ledger, self.key, study.label, unit=study.unit)
             charge = charge_among(terms, contribution.index, group)
             stored = account.pay(attempt, charge, private={name: vector}, stand_in=self._own_stand_in)
         return np.frombuffer(stored[name], dtype=word_type(terms.grid.word))

@@ -22,7 +22,7 @@ SAY_CENSUS = @echo "people: $(if $(CENSUS_FILE),$(CENSUS_FILE),synthetic, as the
 SUITES := long simulation browser spu
 
 .DEFAULT_GOAL := help
-.PHONY: help run page plan income trial loans digits figures coverage check test test-under-load test-all install-spu lint soak bench bench-flower bench-page bench-pairs audits docs clean
+.PHONY: help run page plan income trial loans digits figures coverage check test test-under-load test-all install-spu lint soak bench bench-sessions bench-flower bench-page bench-pairs audits docs clean
 .PHONY: install-long suite-long install-simulation suite-simulation install-browser suite-browser suite-spu
 
 help:  ## list the targets
@@ -122,6 +122,9 @@ soak: $(VENV)/.test  ## simulate sessions with crashes and hostile parties (MINU
 bench: $(VENV)/.test  ## measure against peers and rewrite docs/reference/benchmarks.md: about an hour
 	$(SAY_CENSUS)
 	$(BIN)/python -m benchmarks --out docs/reference/benchmarks.md $(addprefix --census ,$(CENSUS_FILE))
+
+bench-sessions: $(VENV)/.test  ## measure sessions of up to 1,000 parties and rewrite docs/reference/large_sessions.md
+	$(BIN)/python -m benchmarks large_sessions --out docs/reference/large_sessions.md
 
 bench-flower: $(VENV)/.test  ## measure beside Flower's SecAgg+ and rewrite docs/reference/flower_measures.md
 	$(BIN)/python -m benchmarks.flower --out docs/reference/flower_measures.md

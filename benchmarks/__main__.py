@@ -64,7 +64,7 @@ BENCHMARKS: dict[str, ModuleType] = {
 }
 HEAD = """# Benchmarks
 
-Ratios measured in one run of `make bench`, which rewrites this page. Absolute times say little, since machines are
+Ratios measured in one run of `{target}`, which rewrites this page. Absolute times say little, since machines are
 shared.
 
 """
@@ -99,7 +99,8 @@ def main() -> None:
         print(f"{name}: {len(measured)} rows", file=sys.stderr)
         rows += measured
     versions = "Python " + sys.version.split()[0] + ", " + ", ".join(f"{name} {version(name)}" for name in PACKAGES)
-    text = HEAD + table(rows) + f"\nMeasured with {versions}.\n"
+    target = "make bench" if not given.names else f"python -m benchmarks {' '.join(given.names)}"
+    text = HEAD.format(target=target) + table(rows) + f"\nMeasured with {versions}.\n"
     print(text)
     if given.out is not None:
         given.out.write_text(text)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Collection
 from io import BytesIO
 from itertools import combinations
@@ -21,16 +22,19 @@ import pytest
 from tests.engines.patience import drops_only, pass_deadline_after
 from tests.patience import HANG_S
 from tests.protocol.sessions import World
+from tpmdp._util.clock import now_s
 from tpmdp.engines.contract import Outcome
 from tpmdp.engines.memory import MemoryEngine
 from tpmdp.engines.relay import worker
-from tpmdp.engines.relay.engine import RelayEngine, _task
+from tpmdp.engines.relay.drive import drive
+from tpmdp.engines.relay.engine import RelayEngine, _task, relay_process
 from tpmdp.engines.relay.mailbox import Mailbox
 from tpmdp.errors import DeadlineError, TpmdpError
 from tpmdp.planning.losses import most_lost
 from tpmdp.protocol.graph import MaskGraph
 from tpmdp.protocol.messages import Kind, decode
 from tpmdp.protocol.party import PartySession
+from tpmdp.protocol.secrets import FreshSecrets
 from tpmdp.protocol.terms import Guarantee
 
 GUARANTEES: Final[tuple[Guarantee, ...]] = ("computational", "statistical")
@@ -222,6 +226,55 @@ def test_a_process_killed_before_it_reveals_is_counted(monkeypatch: pytest.Monke
     world = tolerant(4, 1, 1, [0, 3], "computational")
     monkeypatch.setenv(LOST, "2:REVEAL")
     check(world, run(RelayEngine("tests.engines.test_engine_dropouts", patience_s=1.0), world), set(), [2])
+
+
+class KilledError(Exception):
+    """In place of a process that is killed."""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("kind", [Kind.SHARE, Kind.SUBMIT, Kind.REVEAL])
+def test_a_party_that_is_killed_and_started_again_finishes_and_so_do_the_others(tmp_path: Path, kind: Kind) -> None:
+    """Over a real relay, where party 3 is lost after its submission: party 2 is needed to open the sum."""
+    world = tolerant(4, 1, 1, [0], "computational")
+    ends: dict[int, Any] = {}
+
+    def live(index: int, deadly: Kind | None = None) -> None:
+        class DeadlyMailbox(Mailbox):
+            def post(self, messages: list[bytes]) -> None:
+                hit = deadly is not None and any(decode(data).kind == deadly for data in messages)
+                if hit and index == 2:
+                    raise KilledError
+                super().post(messages)
+                if hit:
+                    raise KilledError
+
+        secrets = world.secrets[index]
+        assert isinstance(secrets, FreshSecrets)
+        with DeadlyMailbox(url, world.terms, index, identity=world.identities[index], deadline=end) as mailbox:
+            mailbox.connect()
+            party, left = drive(lambda: world.party(index, secrets.last_attempt()), mailbox, end, patience_s=3600.0)
+            mailbox.post(left)
+            ends[index] = party
+
+    def work(index: int) -> None:
+        try:
+            live(index, {2: kind, 3: Kind.SUBMIT}.get(index))
+        except KilledError:
+            if index == 2:
+                live(index)
+        except TpmdpError as error:
+            ends[index] = error
+
+    with relay_process(tmp_path / "relay.sqlite") as url:
+        end = now_s() + HANG_S
+        threads = [threading.Thread(target=work, args=(index,)) for index in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert {index: type(each) for index, each in ends.items()} == dict.fromkeys(range(3), PartySession)
+    assert ends[0].result.tolist() == world.total
 
 
 @pytest.fixture(scope="module")

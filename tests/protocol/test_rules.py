@@ -123,13 +123,6 @@ def reveal_case() -> Case:
     return case, lead, message(case, Kind.REVEAL, 3, 0)
 
 
-def share_case() -> Case:
-    """A share of a party that is no keeper."""
-    case, lead = after(Kind.SHARE, 0, dropouts=True)
-    sender = next(party for party in range(1, 5) if party not in lead.current.keepers)
-    return case, lead, message(case, Kind.SHARE, sender, 0)
-
-
 def other_share_case() -> Case:
     """A keeper's share for a group or for keys that the party knows nothing of."""
     case, lead = after(Kind.SHARE, 0, dropouts=True)
@@ -209,7 +202,6 @@ CASES: dict[tuple[str, str], Callable[[], Case]] = {
     ("OPEN", "own submission"): lambda: known(Kind.OPEN, 1),
     ("OPEN", "after the shares"): shareless_case,
     ("SHARE", "after the keys"): lambda: fresh(Kind.SHARE, 2, 3, dropouts=True),
-    ("SHARE", "from a keeper"): share_case,
     ("SHARE", "same group and keys"): other_share_case,
     ("REVEAL", "after the submissions"): lambda: fresh(Kind.REVEAL, 2, 0, dropouts=True),
     ("REVEAL", "from a member"): reveal_case,
@@ -220,6 +212,13 @@ def test_the_tables_cover_every_kind() -> None:
     kinds = set(Kind) - {Kind.PARTS, Kind.NOTES}  # which go between parties with any plans
     assert set(FORMS) == set(STATE_RULES) == set(PartySession._handlers) == kinds
     assert set(CONTENT_RULES) <= kinds
+
+
+def test_a_share_of_a_party_that_is_no_keeper_is_ignored() -> None:
+    case, lead = after(Kind.SHARE, 0, dropouts=True)
+    sender = next(party for party in range(1, 5) if party not in lead.current.keepers)
+    assert lead.receive(encode(message(case, Kind.SHARE, sender, 0), case.identities[sender])) == []
+    assert sender not in lead.current.shares
 
 
 def test_rules_of_one_kind_have_different_names() -> None:

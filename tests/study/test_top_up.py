@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -135,3 +136,39 @@ def test_nothing_is_added_to_what_covers_a_cost_already() -> None:
     assert rest.mu == pytest.approx(0.4)
     tiny = top_up([0.5 * (1 - 1e-16)], wanted)
     assert tiny is None or tiny.mu > 0
+
+
+def test_a_process_that_charges_less_in_between_does_not_make_a_dear_attempt_free(
+    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both find the session not charged; the other one is faster, with the cheaper attempt."""
+    study = study_of()
+    account, contribution = account_of(study, ledger)
+    with Ledger.open(tmp_path / "isle.ledger") as twin:
+        other, _ = account_of(study, twin)
+        charge = Ledger.charge
+
+        def late(self: Ledger, *arguments: Any, **options: Any) -> Any:
+            monkeypatch.setattr(Ledger, "charge", charge)
+            other.charge(contribution, 1, EVERYBODY)
+            return charge(self, *arguments, **options)
+
+        monkeypatch.setattr(Ledger, "charge", late)
+        account.charge(contribution, 2, WITHOUT_TWO)
+    assert squares(ledger) >= Fraction(cost(study, WITHOUT_TWO)) ** 2
+    ledger.verify()
+
+
+def test_what_an_earlier_process_left_unsettled_is_settled_by_the_next_attempt(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = study_of()
+    account, contribution = account_of(study, ledger)
+    account.charge(contribution, 1, EVERYBODY)
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "settle", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            account.charge(contribution, 2, WITHOUT_ONE)
+    account.charge(contribution, 3, WITHOUT_TWO)
+    assert [entry.study for entry in ledger.under_way()] == [study.label]
+    assert squares(ledger) >= Fraction(cost(study, WITHOUT_TWO)) ** 2

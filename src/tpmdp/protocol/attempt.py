@@ -223,7 +223,7 @@ class Attempt:
         if len(openers) < needed:
             return None
         choices = [openers[:needed]]
-        if len(openers) > needed:
+        if len(openers) == needed + 1:  # one more than must: the first time that there is a choice
             choices += [[*openers[:place], *openers[place + 1 :]][:needed] for place in range(needed)]
         checks = [self.shares[keeper].check for keeper in self.keepers]
         for chosen in choices:

@@ -211,6 +211,8 @@ class PartySession(PartyState):
         check(STATE_RULES[message.kind], self, message)
         if message.kind == Kind.PAD and message.sender not in self.current.pads_from():
             return []  # we share no mask with it
+        if message.kind == Kind.SHARE and message.sender not in self.current.keepers:
+            return []  # it keeps nothing
         sent = self._handlers[message.kind](self, message, digest)
         self._seen[message.slot] = digest
         if self._is_for_the_list(message):  # it began this attempt

@@ -344,7 +344,6 @@ STATE_RULES: Final[dict[Kind, tuple[Rule, ...]]] = {
             lambda state, message: message.attempt <= state.attempt and state.ready,
             error=TooEarlyError,
         ),
-        Rule("from a keeper", _BREAKS, lambda state, message: message.sender in state.current.keepers),
     ),
 }
 

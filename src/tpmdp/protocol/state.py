@@ -141,7 +141,9 @@ class PartyState:
         if self.is_lead and self.step == "agree":
             kinds.add(Kind.AGREE)
         if self.may_drop and not self.is_lead:
-            kinds |= {Kind.GROUP, Kind.OPEN}
+            kinds.add(Kind.GROUP)
+            if self.can_open and self.attempt in self.submissions:  # a relay hands over an early one once
+                kinds.add(Kind.OPEN)
         if self.step == "reveal":
             kinds.add(Kind.REVEAL)
         if self.ready and not self.current.has_all_shares:

@@ -299,15 +299,12 @@ class SessionRecord:
         )
 
     def _is_cost(self, entry: Entry, index: int, cost: tuple[float, float]) -> bool:
-        """Whether an entry states what the plan costs; where parties may drop out, that of a group at least."""
+        """Whether an entry states what the plan costs; where parties may drop out, at least what it does with all."""
         if not (entry.is_charge or entry.kind == "hold") or (entry.mu, entry.closeness) == cost:
             return True
         if not entry.is_charge or not self.study.tolerate or entry.closeness != cost[1]:
             return False
-        everybody = frozenset(range(self.terms.count))
-        groups = {everybody, everybody - {self.study.index(name) for name in self.missing}}
-        least = min(self.terms.charge_among(index, group)[0] for group in groups if index in group)
-        return least <= entry.mu <= cost[0]
+        return self.terms.charge_among(index, range(self.terms.count))[0] <= entry.mu <= cost[0]
 
     def _allowed(self, index: int) -> dict[tuple[str, str], tuple[str, tuple[float, float]]]:
         """The entries that a party may have, by session and plan: their label, mu and closeness."""

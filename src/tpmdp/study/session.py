@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -101,8 +102,9 @@ class Payer:
 
         What is charged later has an entry of its own: one session is charged once.
         """
+        is_new = False
         if self.ledger.status(self.key) != "charged":
-            self.ledger.charge(
+            stored = self.ledger.charge(
                 self.key,
                 self.label,
                 charge,
@@ -111,20 +113,25 @@ class Payer:
                 stand_in=stand_in,
                 may_be_less=True,
             )
-        else:
+            is_new = stored.new
+        if not is_new:  # perhaps by another process, just now, for less
             self._top_up(attempt, charge)
         return self.ledger.keep_all(self.key, private)
 
     def _top_up(self, attempt: int, charge: Charge) -> None:
-        place = self._place(attempt)
+        place, earlier = self._place(attempt), [self._place(each) for each in range(1, attempt)]
         if self.ledger.status(place) == "unknown":
-            keys = [self.key, *(self._place(earlier) for earlier in range(1, attempt))]
-            entries = [entry for key in keys for entry in self.ledger.entries_of(key) if entry.is_charge]
-            rest = top_up([entry.mu for entry in entries], charge)
-            if rest is None:
-                return
-            self.ledger.charge(place, f"{self.label}{FEWER}", rest, unit=self.unit, private={})
-        self.ledger.settle(place, "added to its session", {})
+            entries = [entry for key in (self.key, *earlier) for entry in self.ledger.entries_of(key)]
+            rest = top_up([entry.mu for entry in entries if entry.is_charge], charge)
+            if rest is not None:
+                with suppress(LedgerError):  # another process was faster, and has charged and settled it
+                    self.ledger.charge(place, f"{self.label}{FEWER}", rest, unit=self.unit, private={})
+                if self.ledger.status(place) == "unknown":
+                    problem = "could not be charged for fewer parties"
+                    raise LedgerError(shown(self.label), problem, "run the same command again")
+        for each in (*earlier, place):  # a process may have been killed before it settled one
+            if self.ledger.status(each) == "charged":
+                self.ledger.settle(each, "added to its session", {})
 
     def _place(self, attempt: int) -> SessionKey:
         """Under which the ledger has what an attempt costs more than those before."""
@@ -276,7 +283,8 @@ class SessionAccount:
             source, values = noise_source(terms), contribution.under_noise
             vector = noisy_vector(terms, contribution.index, values, source=source, members=group).tobytes()
             account = Payer(self._ledger, self.key, study.label, unit=study.unit)
-            charge = charge_among(terms, contribution.index, group)
+            everybody = charge_among(terms, contribution.index, range(terms.count))  # at least: records show it
+            charge = max(everybody, charge_among(terms, contribution.index, group), key=lambda each: each.mu)
             stored = account.pay(attempt, charge, private={name: vector}, stand_in=self._own_stand_in)
         return np.frombuffer(stored[name], dtype=word_type(terms.grid.word))
 

@@ -57,7 +57,8 @@ class _Drive:
     def __init__(self, party: PartySession, mailbox: Mailbox, deadline: float, watch: Watch, patience_s: float) -> None:
         self._party, self._mailbox, self._deadline, self._watch = party, mailbox, deadline, watch
         self._patience_s = patience_s if party.is_lead and party.may_drop else math.inf
-        self._moved = now_s()  # when the last useful message came
+        self._moved = now_s()  # when the lead receiver last got on
+        self._place: tuple[object, ...] = ()
         self._seen = dict.fromkeys(Kind, 0)
         self._asked: dict[Kind, frozenset[int]] = {}  # from whom messages of some kinds were asked for
         self._early: dict[Kind, int] = {}  # the lowest number of a message that came too early
@@ -93,8 +94,10 @@ class _Drive:
 
     def _go_on(self) -> None:
         """At the lead receiver: go on without parties that may drop out, if nothing has come for long."""
-        if self._progress:
-            self._moved = now_s()
+        party = self._party
+        place = (party.attempt, party.step, tuple(party.waiting_for())) if self._patience_s < math.inf else ()
+        if place != self._place:  # and not whatever somebody says
+            self._place, self._moved = place, now_s()
         elif now_s() - self._moved >= self._patience_s:
             self._moved = now_s()
             again = self._party.drop_missing()

@@ -64,8 +64,8 @@ BENCHMARKS: dict[str, ModuleType] = {
 }
 HEAD = """# Benchmarks
 
-Ratios measured in one run of `{target}`, which rewrites this page. Absolute times say little, since machines are
-shared.
+Ratios measured in one run of `{target}`, which rewrites this page.
+Absolute times say little, since machines are shared.
 
 """
 

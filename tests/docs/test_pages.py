@@ -12,9 +12,8 @@ from tests.test_docs import DOCS, PAGES, REFERENCE, ROOT, name_of
 from tests.test_style import FOREIGN_PHRASES
 
 WIDTH = 100
-_NAMES = ("reproduction.md", "coverage.md", "survival.md", "benchmarks.md", "large_sessions.md")
-_NAMES += ("flower_measures.md", "pairs_measures.md")
-MEASURED = {REFERENCE / name for name in _NAMES}
+_MEASURES = ("benchmarks", "large_sessions", "flower_measures", "pairs_measures")
+MEASURED = {REFERENCE / f"{name}.md" for name in ("reproduction", "coverage", "survival", *_MEASURES)}
 GENERATED = {REFERENCE / "command-line.md", REFERENCE / "api.md"}  # as the docstrings are
 WRITTEN = [page for page in PAGES if page not in MEASURED]
 DRAWN = [layer for layer in LAYERS if layer not in ("_version", "__main__")]

@@ -57,6 +57,7 @@ class Attempt:
     counted: dict[int, bytes] = field(default_factory=dict)  # digest of each submission
     opened: bool = False  # all parties have submitted and are asked to reveal
     shares: dict[int, KeptShare] = field(default_factory=dict)  # by keeper, its own among them
+    tried: set[tuple[int, ...]] = field(default_factory=set)  # whose shares do not fit together
     revealed: dict[int, list[bytes]] = field(default_factory=dict)  # what parties revealed: shares, in keepers' order
 
     @property
@@ -223,10 +224,13 @@ class Attempt:
         if len(openers) < needed:
             return None
         choices = [openers[:needed]]
-        if len(openers) == needed + 1:  # one more than must: the first time that there is a choice
+        if len(openers) > needed:
             choices += [[*openers[:place], *openers[place + 1 :]][:needed] for place in range(needed)]
         checks = [self.shares[keeper].check for keeper in self.keepers]
         for chosen in choices:
+            if tuple(chosen) in self.tried:
+                continue
+            self.tried.add(tuple(chosen))
             weights = weights_at_zero(chosen)
             secrets = [
                 combine({party: self.revealed[party][place] for party in chosen}, weights)

@@ -1,7 +1,7 @@
 """One round of training as a session: the model goes out with the messages, terms of the next round with the last ones.
 
-A Flower message takes seconds in a deployment, so a round takes one exchange with all nodes, or two where clients may
-drop out.
+A Flower message takes seconds in a deployment, so a round takes two exchanges with all nodes, or three where clients
+may drop out.
 """
 
 from __future__ import annotations

@@ -232,7 +232,7 @@ class SessionRecord:
             statements.append("NO NOISE IS ADDED: receivers learn the exact answer, and no budget is promised")
         else:
             most = f"coalitions of up to {self.terms.colluders}"
-            drop = f", and whichever {self.terms.tolerate} drop out" if self.terms.tolerate else ""
+            drop = f", also if up to {self.terms.tolerate} parties drop out" if self.terms.tolerate else ""
             statements.append(f"every budget holds against {most}{drop}, proved in exact arithmetic")
         if self.study.rounds > 1:
             done = len(self.sessions)
